@@ -19,6 +19,7 @@
 #include "transport/port/ethdev/netdev.h"
 #include "transport/port/ethdev/pools.h"
 #include "transport/port/ethdev/ring_pair.h"
+#include "transport/port/ethdev/rtnetlink.h"
 
 namespace mercury::ethdev {
 namespace {
@@ -256,13 +257,14 @@ Status Device::start() {
   if (local_.mac.is_zero()) {
     local_.mac = MacAddress::from_ip(local_.has_v4 ? local_.v4 : local_.v6);
   }
-  std::optional<RouteSocket> kernel;
+  std::unique_ptr<KernelNeighbours> kernel;
   if (config_.is_shared()) {
-    auto routes = RouteSocket::open(netdev_index_);
+    auto routes = RouteSockets::open(netdev_index_);
     if (!routes) return routes.error();
-    kernel.emplace(std::move(*routes));
+    kernel = std::move(*routes);
   }
   neighbours_ = std::make_unique<Neighbours>(local_, config_.v4, config_.v6, std::move(kernel));
+  if (Status asks = neighbours_->start(); !asks) return asks;
   link_bytes_per_second_ = config_.link_bytes_per_second;
   if (started_) tick(0);  // a client starts by the engine's clock
   return {};

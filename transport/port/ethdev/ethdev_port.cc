@@ -22,6 +22,7 @@ namespace mercury::ethdev {
 namespace {
 
 constexpr uint64_t kReroute = 1'000'000'000;
+constexpr size_t kReroutesPerTick = Neighbours::kAskedPerTick;
 constexpr uint64_t kReadMissed = 1'000'000'000;
 
 // What the ring of a packet socket had no room for since the last call: DPDK's af_packet does not
@@ -249,14 +250,16 @@ void EthdevPort::tick(uint64_t now_ns) {
 }
 
 // Looks for another way to peers whose next hop does not answer: routes change. Once for all paths
-// to one.
+// to one, and in a tick to kReroutesPerTick peers, as the kernel is asked for each; next comes who
+// is behind them.
 void EthdevPort::reroute(uint64_t now_ns) {
   if (now_ns < next_reroute_ns_) return;
-  next_reroute_ns_ = now_ns + kReroute;
   Neighbours& neighbours = device_->neighbours();
   std::map<IpAddress, std::optional<uint32_t>> ways;
-  for (Path& path : paths_) {
+  for (; next_reroute_ < paths_.size(); ++next_reroute_) {
+    Path& path = paths_[next_reroute_];
     if (!path.open || !has_neighbour(path) || neighbours.mac(path.neighbour) != 0) continue;
+    if (ways.size() >= kReroutesPerTick && !ways.contains(path.remote.ip)) return;
     const auto [way, is_new] = ways.try_emplace(path.remote.ip);
     if (is_new) {
       if (const auto found = neighbours.resolve(path.remote.ip)) way->second = *found;
@@ -267,6 +270,8 @@ void EthdevPort::reroute(uint64_t now_ns) {
     let_go(path);
     path.neighbour = *way->second;
   }
+  next_reroute_ = 0;
+  next_reroute_ns_ = now_ns + kReroute;
 }
 
 // Frames that found no buffer or no descriptor never reach rx_burst: the device counts them.

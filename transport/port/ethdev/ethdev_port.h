@@ -154,6 +154,7 @@ class EthdevPort {
   std::vector<Path> paths_;
   std::vector<uint32_t> free_paths_;
   uint64_t next_reroute_ns_ = 0;
+  size_t next_reroute_ = 0;  // the path that it looks at next
   uint64_t next_missed_ns_ = 0;
   uint64_t missed_ = 0;  // by the device, as far as counted
 };

@@ -1,6 +1,11 @@
 #include "transport/port/ethdev/neighbours.h"
 
 #include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "transport/base/signal_block.h"
 
 namespace mercury::ethdev {
 namespace {
@@ -17,6 +22,8 @@ constexpr uint64_t kRefresh = 5 * kSecond;
 constexpr uint32_t kProbesUntilGone = 3;
 // Entries that a tick looks at: each is looked at every 80 ms, however many there are.
 constexpr size_t kLooksPerTick = 512;
+// Between looks of the thread that asks the kernel, as between an engine's ticks.
+constexpr auto kLookPause = std::chrono::milliseconds(10);
 // What nobody holds is neither asked for nor believed, and kept so long in case it is wanted again.
 constexpr uint64_t kKeep = 60 * kSecond;
 
@@ -24,10 +31,14 @@ uint64_t retry_after(uint32_t unanswered) {
   return unanswered < kQuickRetries ? kFirstRetry : kSecond;
 }
 
+uint64_t now_of_kernel_mode() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
 }  // namespace
 
 Neighbours::Neighbours(const LocalIdentity& local, std::optional<LocalAddress> v4,
-                       std::optional<LocalAddress> v6, std::optional<RouteSocket> kernel)
+                       std::optional<LocalAddress> v6, std::unique_ptr<KernelNeighbours> kernel)
     : local_(local),
       v4_(v4),
       v6_(v6),
@@ -36,6 +47,26 @@ Neighbours::Neighbours(const LocalIdentity& local, std::optional<LocalAddress> v
       entries_(storage_->data()) {
   free_.reserve(kMaxEntries);
   for (uint32_t i = kMaxEntries; i > 0; --i) free_.push_back(i - 1);
+}
+
+Status Neighbours::start() {
+  if (!kernel_) return {};
+  const SignalBlock signals_are_for_other_threads;
+  try {
+    keeper_ = std::thread([this] { keep(); });
+  } catch (const std::system_error& failed) {
+    return Error::system(failed.code().value(), "cannot start the thread that asks for neighbours");
+  }
+  return {};
+}
+
+Neighbours::~Neighbours() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ends_ = true;
+  }
+  wake_.notify_one();
+  if (keeper_.joinable()) keeper_.join();
 }
 
 Result<IpAddress> Neighbours::next_hop(const IpAddress& destination) {
@@ -69,8 +100,9 @@ Result<uint32_t> Neighbours::resolve(const IpAddress& destination) {
   Entry& entry = entries_[*index];
   entry.ip = *hop;
   entry.holders = 1;
-  if (kernel_) tick_kernel(entry, 0);
   by_ip_[*hop] = *index;
+  is_new_ = true;
+  if (kernel_) wake_.notify_one();
   return *index;
 }
 
@@ -139,19 +171,6 @@ void Neighbours::learn(const Sighting& sighting, uint64_t now_ns) noexcept {
   entry.doubted = false;
 }
 
-bool Neighbours::tick_kernel(Entry& entry, uint64_t now_ns) {
-  const bool known = entry.mac.load(std::memory_order_relaxed) != 0;
-  const uint64_t wait = known ? kRefresh : retry_after(entry.unanswered);
-  if (entry.asked_ns != 0 && now_ns - entry.asked_ns < wait) return false;
-  entry.asked_ns = now_ns;
-  // The kernel does not see our frames, so that it would forget the neighbour: keep it in use.
-  kernel_->touch(entry.ip);
-  const auto mac = kernel_->neighbour(entry.ip);
-  entry.mac.store(mac ? mac->packed() : 0, std::memory_order_relaxed);
-  entry.unanswered = mac ? 0 : entry.unanswered + 1;
-  return true;
-}
-
 bool Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
   const uint64_t packed = entry.mac.load(std::memory_order_relaxed);
   if (packed != 0 && entry.seen_ns >= entry.asked_ns) {  // the last question was answered
@@ -176,27 +195,67 @@ bool Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
   return true;
 }
 
-bool Neighbours::tick_entry(uint32_t index, uint64_t now_ns, const Send& send) {
-  Entry& entry = entries_[index];
-  if (entry.holders > 0)
-    return kernel_ ? tick_kernel(entry, now_ns) : tick_own(entry, now_ns, send);
-  if (entry.idle_ns == 0) entry.idle_ns = now_ns;
-  if (now_ns - entry.idle_ns >= kKeep) forget(index);
-  return false;
+template <class F>
+void Neighbours::look(uint64_t now_ns, uint32_t most, F each) {
+  uint32_t asked = 0;
+  auto it = by_ip_.lower_bound(next_);
+  for (size_t left = std::min(by_ip_.size(), kLooksPerTick); left > 0 && asked < most; --left) {
+    if (it == by_ip_.end()) it = by_ip_.begin();
+    const uint32_t index = (it++)->second;  // which may be forgotten
+    Entry& entry = entries_[index];
+    if (entry.holders > 0) {
+      asked += each(entry);
+      continue;
+    }
+    if (entry.idle_ns == 0) entry.idle_ns = now_ns;
+    if (now_ns - entry.idle_ns >= kKeep) forget(index);
+  }
+  next_ = it == by_ip_.end() ? IpAddress() : it->first;
 }
 
 void Neighbours::tick(uint64_t now_ns, const Send& send) {
+  if (kernel_) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;  // another engine is at it
-  uint32_t asked = 0;
-  auto it = by_ip_.lower_bound(next_);
-  for (size_t left = std::min(by_ip_.size(), kLooksPerTick); left > 0 && asked < kAskedPerTick;
-       --left) {
-    if (it == by_ip_.end()) it = by_ip_.begin();
-    const uint32_t index = (it++)->second;  // which may be forgotten
-    asked += tick_entry(index, now_ns, send);
+  look(now_ns, kAskedPerTick, [&](Entry& entry) { return tick_own(entry, now_ns, send); });
+}
+
+bool Neighbours::is_due(const Entry& entry, uint64_t now_ns) {
+  const bool known = entry.mac.load(std::memory_order_relaxed) != 0;
+  const uint64_t wait = known ? kRefresh : retry_after(entry.unanswered);
+  return entry.asked_ns == 0 || now_ns - entry.asked_ns >= wait;
+}
+
+// One after the other, as engines may want the mutex in between.
+void Neighbours::keep() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    is_new_ = false;
+    std::optional<IpAddress> due;
+    const uint64_t now_ns = now_of_kernel_mode();
+    look(now_ns, 1, [&](Entry& entry) {
+      if (!is_due(entry, now_ns)) return false;
+      entry.asked_ns = now_ns;
+      due = entry.ip;
+      return true;
+    });
+    if (!due) {
+      wake_.wait_for(lock, kLookPause, [this] { return ends_ || is_new_; });
+      continue;
+    }
+    lock.unlock();
+    const std::optional<MacAddress> mac = kernel_->ask(*due);
+    lock.lock();
+    note(*due, mac);
   }
-  next_ = it == by_ip_.end() ? IpAddress() : it->first;
+}
+
+void Neighbours::note(const IpAddress& ip, const std::optional<MacAddress>& mac) {
+  const auto known = by_ip_.find(ip);  // which may have been forgotten meanwhile
+  if (known == by_ip_.end()) return;
+  Entry& entry = entries_[known->second];
+  entry.mac.store(mac ? mac->packed() : 0, std::memory_order_relaxed);
+  entry.unanswered = mac ? 0 : entry.unanswered + 1;
 }
 
 }  // namespace mercury::ethdev

@@ -76,6 +76,15 @@ Result<RouteSocket> RouteSocket::open(uint32_t interface_index) {
   return socket;
 }
 
+Result<std::unique_ptr<KernelNeighbours>> RouteSockets::open(uint32_t interface_index) {
+  Result<RouteSocket> ways = RouteSocket::open(interface_index);
+  if (!ways) return ways.error();
+  Result<RouteSocket> neighbours = RouteSocket::open(interface_index);
+  if (!neighbours) return neighbours.error();
+  return std::unique_ptr<KernelNeighbours>(
+      new RouteSockets(std::move(*ways), std::move(*neighbours)));
+}
+
 RouteSocket::RouteSocket(RouteSocket&& other) noexcept { *this = std::move(other); }
 
 RouteSocket& RouteSocket::operator=(RouteSocket&& other) noexcept {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
+#include "transport/port/ethdev/kernel_neighbours.h"
 #include "transport/port/ethdev/l2.h"
 
 namespace mercury::ethdev {
@@ -36,6 +39,27 @@ class RouteSocket {
   int fd_ = -1;
   uint32_t interface_index_ = 0;
   uint32_t sequence_ = 0;
+};
+
+// A socket for each of the threads that ask.
+class RouteSockets final : public KernelNeighbours {
+ public:
+  static Result<std::unique_ptr<KernelNeighbours>> open(uint32_t interface_index);
+  Result<IpAddress> next_hop(const IpAddress& destination) override {
+    return ways_.next_hop(destination);
+  }
+  // The kernel does not see our frames, so that it would forget the neighbour: keep it in use.
+  std::optional<MacAddress> ask(const IpAddress& ip) override {
+    neighbours_.touch(ip);
+    return neighbours_.neighbour(ip);
+  }
+
+ private:
+  RouteSockets(RouteSocket ways, RouteSocket neighbours)
+      : ways_(std::move(ways)), neighbours_(std::move(neighbours)) {}
+
+  RouteSocket ways_;
+  RouteSocket neighbours_;
 };
 
 }  // namespace mercury::ethdev

@@ -3,9 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "transport/port/ethdev/neighbours.h"
@@ -211,7 +217,7 @@ class NeighboursTest : public testing::Test {
  protected:
   static constexpr uint64_t kMs = 1'000'000;
   Neighbours table_{host(1), LocalAddress{host(1).v4, 24, IpAddress::v4(10, 0, 0, 254)},
-                    LocalAddress{host(1).v6, 64, {}}, std::nullopt};
+                    LocalAddress{host(1).v6, 64, {}}, nullptr};
   uint32_t asked(uint64_t now_ns) {
     uint32_t frames = 0;
     table_.tick(now_ns, [&](std::span<const std::byte> frame) {
@@ -416,6 +422,53 @@ TEST_F(NeighboursTest, WhatNobodyAskedForChangesNothing) {
   }
   EXPECT_EQ(asked(6010 * kMs), 1U) << "five seconds after the last answer";
   EXPECT_NE(table_.mac(*entry), 0U);
+}
+
+// The kernel, whose network somebody else configures: it answers when that is over.
+struct BusyKernel : KernelNeighbours {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable over;
+    bool busy = true;
+    std::set<std::thread::id> askers;
+    std::vector<IpAddress> asked;
+  };
+  explicit BusyKernel(State& s) : state(s) {}
+  Result<IpAddress> next_hop(const IpAddress& destination) override { return destination; }
+  std::optional<MacAddress> ask(const IpAddress& ip) override {
+    std::unique_lock lock(state.mutex);
+    state.askers.insert(std::this_thread::get_id());
+    state.asked.push_back(ip);
+    state.over.wait(lock, [this] { return !state.busy; });
+    return ip == host(2).v4 ? std::optional(host(2).mac) : std::nullopt;
+  }
+  State& state;
+};
+
+TEST(NeighboursOfTheKernel, AreAskedForByAThreadForWhichNoEngineWaits) {
+  BusyKernel::State state;
+  Neighbours table(host(1), std::nullopt, std::nullopt, std::make_unique<BusyKernel>(state));
+  ASSERT_TRUE(table.start().ok());
+  const auto there = table.resolve(host(2).v4);
+  const auto silent = table.resolve(host(3).v4);
+  ASSERT_TRUE(there && silent);
+  for (uint64_t ms = 0; ms < 10'000; ms += 10) {
+    table.tick(ms * 1'000'000, [](std::span<const std::byte>) { FAIL() << "the kernel asks"; });
+  }
+  table.release(*table.resolve(host(4).v4));
+  EXPECT_EQ(table.mac(*there), 0U);
+  {
+    const std::scoped_lock lock(state.mutex);
+    EXPECT_LE(state.asked.size(), 1U) << "it waits for the first answer";
+    state.busy = false;
+  }
+  state.over.notify_all();
+  while (table.mac(*there) == 0) std::this_thread::yield();
+  EXPECT_EQ(table.mac(*there), host(2).mac.packed());
+  EXPECT_EQ(table.mac(*silent), 0U);
+  const std::scoped_lock lock(state.mutex);
+  EXPECT_EQ(state.askers.size(), 1U);
+  EXPECT_FALSE(state.askers.contains(std::this_thread::get_id()));
 }
 
 }  // namespace

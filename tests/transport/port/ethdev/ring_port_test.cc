@@ -121,6 +121,24 @@ TEST_F(RingPort, TheWayToAPeerIsSoughtOnceForAllSourcePorts) {
   }
 }
 
+TEST_F(RingPort, InATickFewOtherWaysAreSought) {
+  constexpr uint32_t kSilent = 100;
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const Neighbours& neighbours = a_->device->neighbours();
+  for (uint8_t i = 0; i < kSilent; ++i) {
+    ASSERT_TRUE(port.open_path({IpAddress::v4(10, 0, 0, static_cast<uint8_t>(100 + i)), 7470}));
+  }
+  const uint64_t first = neighbours.ways_sought();
+  for (int ms = 0; ms < 2'500; ++ms) {
+    const uint64_t before = neighbours.ways_sought();
+    pass();
+    ASSERT_LE(neighbours.ways_sought() - before, Neighbours::kAskedPerTick);
+  }
+  EXPECT_GE(neighbours.ways_sought() - first, 2 * kSilent) << "of all, about once a second";
+  EXPECT_LE(neighbours.ways_sought() - first, 3 * kSilent);
+}
+
 TEST_F(RingPort, SaysHowLongAFrameHasWaitedAtMost) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];
