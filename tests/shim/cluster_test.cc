@@ -280,6 +280,47 @@ TEST(Cluster, WhatStaysOnItsHostTakesNothingOfTheLink) {
   EXPECT_TRUE(cluster.close(20 * kSecond));
 }
 
+// A server's host has more engines than the others, and so the job uses one of them: how long that
+// takes where the link's round trip is much more than may wait before it.
+uint64_t rounds_take_ns(uint32_t idle_engines) {
+  ClusterConfig config;
+  config.workers = 4;
+  config.servers = 1;
+  config.link.delay_ns = 200'000;
+  config.link.mtu_bytes = 9000;
+  LaneConfig lane = config.lane;
+  lane.engine.link = std::make_shared<SharedLink>();
+  config.server_lane = lane;
+  std::vector<std::unique_ptr<SharedLink::Place>> others;
+  for (uint32_t i = 0; i < idle_engines; ++i) {
+    others.push_back(std::make_unique<SharedLink::Place>(lane.engine.link));
+  }
+  SimCluster cluster(config);
+  OpenJob request = job();
+  request.workers = 4;
+  request.servers = 1;
+  EXPECT_TRUE(cluster.open_job(request, 20 * kSecond).ok());
+  EXPECT_TRUE(cluster.declare({tensor(0, 5'000'000, Dtype::kI32)}, 20 * kSecond).ok());
+  const uint64_t begin_ns = cluster.now_ns();
+  for (uint64_t round = 1; round <= 3; ++round) {
+    for (uint32_t w = 0; w < 4; ++w) cluster.program(w).submit(SubmitOp::kPushPull, 0, 0, round);
+    EXPECT_TRUE(cluster.run(
+        [&] {
+          for (uint32_t w = 0; w < 4; ++w) {
+            if (!cluster.program(w).done(round)) return false;
+          }
+          return true;
+        },
+        20 * kSecond));
+  }
+  return cluster.now_ns() - begin_ns;
+}
+
+TEST(Cluster, AnEngineToWhichAloneIsSentIsGrantedTheWholeLink) {
+  const uint64_t alone_ns = rounds_take_ns(0);
+  EXPECT_LT(rounds_take_ns(7), alone_ns + alone_ns / 20);
+}
+
 // One seed decides shape and faults of each run.
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
   for_each_seed(1000, [](uint64_t seed) {

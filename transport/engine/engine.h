@@ -345,8 +345,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();
-  // What peers may send to this engine: it does not follow who else is sent to.
-  uint64_t part_of_link() const noexcept { return pacer_.rate() / pacer_.engines(); }
+  // What peers may send to this engine: an equal part for each to which peers may.
+  uint64_t part_of_link() const noexcept { return pacer_.rate() / pacer_.receivers(); }
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
   uint32_t report_events();
 

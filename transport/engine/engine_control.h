@@ -40,6 +40,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
     entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
   }
   credit_.add_session(slot, job, entry.on_host);
+  if (job != kNoJob && !entry.on_host) pacer_.note_receives(true);
   if (entry.on_host) {
     const auto units =
         static_cast<uint16_t>(kOnHostFrames * session.max_udp_payload / wire::kGrantUnitBytes);
@@ -330,6 +331,7 @@ void Engine<P, S>::follow_link_rate() {
   const uint64_t rate = port_.link_bytes_per_second();
   const bool other_rate = rate != pacer_.rate();
   if (other_rate) pacer_.set_rate(rate, now_ns_);
+  pacer_.note_receives(credit_.receives());
   if (part_of_link() == credit_rate_) return;
   credit_rate_ = part_of_link();
   other_rate ? credit_.set_rate(credit_rate_) : credit_.set_part(credit_rate_);

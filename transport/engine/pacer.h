@@ -83,8 +83,12 @@ class Pacer {
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
-  // Of engines that share the link; one without others.
-  uint32_t engines() const noexcept { return place_ ? place_->engines() : 1; }
+  // How many of the engines that share the link peers may send to, this one too if it has said so;
+  // one at least.
+  uint32_t receivers() const noexcept { return place_ ? std::max(place_->receivers(), 1U) : 1; }
+  void note_receives(bool receives) noexcept {
+    if (place_) place_->note_receives(receives);
+  }
   // The link carries another rate from now on: what is ahead of it stays ahead, but for what
   // several engines have there, for each of which it changes.
   void set_rate(uint64_t rate, uint64_t now_ns) noexcept {

@@ -57,8 +57,9 @@ class SharedLink {
   class Place;
 
   LinkClock& clock() noexcept { return clock_; }
-  // Those that have a place.
+  // Those that have a place, and of them those to which peers send.
   uint32_t engines() const noexcept { return engines_.load(std::memory_order_relaxed); }
+  uint32_t receivers() const noexcept { return receivers_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr uint64_t kWaitsNot = ~uint64_t{0};
@@ -74,6 +75,7 @@ class SharedLink {
   std::atomic<uint64_t> served_bytes_{0};  // the highest start tag of a frame that was sent
   // As engines come and go.
   alignas(64) std::atomic<uint32_t> engines_{0};
+  std::atomic<uint32_t> receivers_{0};
   std::atomic<uint32_t> turns_used_{0};  // those from here on never were
   std::array<Turn, kTurns> turns_;
 };
@@ -91,13 +93,20 @@ class SharedLink::Place {
   }
   ~Place() {
     note_nothing_waits();
+    note_receives(false);
     if (own_ != nullptr) own_->taken.store(false, std::memory_order_release);
     link_->engines_.fetch_sub(1, std::memory_order_relaxed);
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  uint32_t engines() const noexcept { return link_->engines(); }
+  // Whether peers may send to it, and to how many engines they may.
+  void note_receives(bool receives) noexcept {
+    if (receives == receives_) return;
+    receives_ = receives;
+    link_->receivers_.fetch_add(receives ? 1 : ~uint32_t{0}, std::memory_order_relaxed);
+  }
+  uint32_t receivers() const noexcept { return link_->receivers(); }
 
   // What those say that wait for the link.
   struct Waiting {
@@ -166,6 +175,7 @@ class SharedLink::Place {
   uint64_t next_bytes_ = 0;  // the start tag of the frame behind its last
   bool goes_on_ = false;     // since its last frame it has had more to send
   bool waits_ = false;
+  bool receives_ = false;
 };
 
 }  // namespace mercury

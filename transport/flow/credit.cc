@@ -103,6 +103,11 @@ uint32_t CreditAllocator::registered_senders() const noexcept {
       std::count_if(senders_.begin(), senders_.end(), [](const Sender& s) { return s.present; }));
 }
 
+bool CreditAllocator::receives() const noexcept {
+  return std::ranges::any_of(senders_,
+                             [](const Sender& s) { return s.counted && s.job != kNoJob; });
+}
+
 void CreditAllocator::expect() noexcept {
   expected_ = divided_ = 0;
   weights_ = 0;

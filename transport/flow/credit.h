@@ -141,6 +141,8 @@ class CreditAllocator {
   // Of all jobs, and of all sessions: nothing when nobody uses the host.
   uint32_t expected_senders() const noexcept { return expected_; }
   uint32_t registered_senders() const noexcept;
+  // Whether a peer has a session of a job, over the link. Cold.
+  bool receives() const noexcept;
 
  private:
   static constexpr uint32_t kNoPriority = kPriorities;
