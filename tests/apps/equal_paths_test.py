@@ -134,6 +134,9 @@ class EqualPathsTest(unittest.TestCase):
     def test_af_packet(self):
         self.expect_paths('kind = "ethdev"\ndevice = "af_packet"\ninterface = "eth0"\n')
 
+    def test_af_xdp(self):
+        self.expect_paths('kind = "ethdev"\ndevice = "af_xdp"\ninterface = "eth0"\n')
+
     def test_two_engines(self):
         for carried in self.bytes_of_job('kind = "uring"\n', MOST_PORTS, MOST_PORTS, engines=2):
             self.expect_both(carried)
