@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 import time
+import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Callable, Iterable, Optional, Sequence
 
@@ -44,6 +45,7 @@ class Use:
         self._process = os.getpid()
         self._to_close = [pointer]  # taken by whoever does
         self.lock = threading.RLock()  # who has it, and has seen that it is not closed, is a user too: for calls that never wait
+        self.awaited: weakref.WeakSet[asyncio.Future[None]] = weakref.WeakSet()  # of loops, under the lock
         # Whoever comes second waits for the first, but for who interrupts it: the garbage collector, a signal's handler.
         self._closing = threading.RLock()
 
@@ -65,6 +67,9 @@ class Use:
         self._closed = True
         if os.getpid() != self._process:
             return
+        with self.lock:
+            for future in list(self.awaited):
+                _end_await(future)
         with self._closing:
             while self._users - {threading.get_ident()}:
                 self._left.wait(_SLICE_S)
@@ -101,7 +106,7 @@ class Flight:
         self._followers = 0
         self._kept: dict[int, ctypes.Array[_native.SubmittedOperation]] = {}
         self._operations: dict[int, Operation] = {}
-        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # how many operations each awaits
+        self._loops: dict[asyncio.AbstractEventLoop, _Reader] = {}  # those that await operations
         # Written by the library, and emptied as it is read: an exception of a signal's handler in between leaves
         # what it has to the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
@@ -198,36 +203,44 @@ class Flight:
         with use as job:
             return _native.job_status(job)
 
-    async def until_ended(self, fd: int, collect: Callable[[], object], operation: Operation) -> None:
-        """Waits in the running loop, which calls `collect` whenever there may be something."""
+    async def until_ended(self, fd: int, operation: Operation) -> None:
+        """Waits in the running loop, which looks whenever there may be something. ValueError: the job was closed."""
         loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
         with self._lock:
             if operation._status is not None:
                 return
-            future: asyncio.Future[None] = loop.create_future()
-            operation._awaiting.append((loop, future))
-            self._loops[loop] = self._loops.get(loop, 0) + 1
-            if self._loops[loop] == 1:
-                loop.add_reader(fd, collect)
+            self._use.pointer()
+            if loop not in self._loops:
+                self._loops[loop] = _Reader(loop, fd, self._look)
+            self._loops[loop].awaited += 1
+            operation._awaiting.append(future)
+            self._use.awaited.add(future)
         try:
             await future
         finally:
             with self._lock:
-                self._loops[loop] -= 1
-                if not self._loops[loop]:
-                    del self._loops[loop]
-                    loop.remove_reader(fd)
-                if (loop, future) in operation._awaiting:  # it was cancelled
-                    operation._awaiting.remove((loop, future))
+                self._loops[loop].awaited -= 1
+                if not self._loops[loop].awaited:
+                    self._loops.pop(loop).stop()
+                self._use.awaited.discard(future)
+                if future in operation._awaiting:  # it was cancelled, or the job closed
+                    operation._awaiting.remove(future)
+        if operation._status is None:
+            self._use.pointer()
+
+    def _look(self) -> None:
+        with contextlib.suppress(ValueError):  # the job is closed, which who awaits is told
+            with self._use as job:
+                self.collect(job)
 
     def _end(self, operation: Operation, status: int, text: str) -> None:
         operation._text = text
         operation._status = status
         self._operations.pop(operation._handle, None)
         if operation._awaiting:
-            for loop, future in operation._awaiting:
-                with contextlib.suppress(RuntimeError):  # its loop was closed
-                    loop.call_soon_threadsafe(_set_done, future)
+            for future in operation._awaiting:
+                _end_await(future)
             operation._awaiting.clear()
         if self._followers:
             with self._ended:
@@ -237,6 +250,25 @@ class Flight:
 def _text_of(completion: _native.Completion) -> str:
     message: bytes = completion.message or b""
     return message.decode(errors="replace")
+
+
+class _Reader:
+    """Calls whenever there may be something, in a loop. It has a descriptor of its own: a job that another thread closes takes
+    its own away, and the next file may get that number."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, look: Callable[[], None]) -> None:
+        self.awaited = 0  # operations
+        self._loop, self._fd = loop, os.dup(fd)
+        loop.add_reader(self._fd, look)
+
+    def stop(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+
+def _end_await(future: asyncio.Future[None]) -> None:
+    with contextlib.suppress(RuntimeError):  # its loop was closed
+        future.get_loop().call_soon_threadsafe(_set_done, future)
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

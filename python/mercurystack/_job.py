@@ -26,6 +26,12 @@ _FIRST_TOLD_S = 5.0
 _MOST_PAUSE_MS = 100  # between two tries to submit
 
 _ROLES = {"worker": _native.ROLE_WORKER, "server": _native.ROLE_SERVER}
+_MOST = 2**31 - 1  # of C's int
+_BOUNDS = {"rank": (-1, 1023), "workers": (1, 1024), "servers": (1, 1024), "weight": (1, 1000), "quorum": (0, 1024), "deterministic": (0, 1)}
+_TEXTS = ("name", "secret", "rendezvous", "policy")
+_MOST_MS = (-1, _MOST)  # for the others, which are times
+_MOST_NUMBER = 2**31 - 2
+_MOST_PRIORITY = 65535
 _OPS = {"sum": _native.SUM, "average": _native.AVERAGE, "min": _native.MIN, "max": _native.MAX}
 
 
@@ -70,8 +76,11 @@ class JobOptions:
             if field.name == "role":
                 if value not in _ROLES:
                     raise ValueError(f"role: expected one of {', '.join(_ROLES)}, got {value!r}")
-                value = _ROLES[value]
-            setattr(options, field.name, _native.text(value) if isinstance(value, str) else int(value))
+                options.role = _ROLES[value]
+            elif field.name in _TEXTS:
+                setattr(options, field.name, _native.text(value))
+            else:
+                setattr(options, field.name, _native.whole(field.name, value, *_BOUNDS.get(field.name, _MOST_MS)))
         return options
 
 
@@ -106,12 +115,12 @@ class Tensor:
     __slots__ = ("id", "array", "_job", "_view", "_asked")
 
     def __init__(self, job: Job, number: int, array: ArrayLike, view: View) -> None:
-        self.id = number
+        self.id = _native.whole("number", number, 0, _MOST_NUMBER)
         self.array = array
         self._job = job
         self._view = view
         self._asked = _native.SubmittedOperation.initial()  # of its operations, one at a time
-        self._asked.tensor = number
+        self._asked.tensor = self.id
 
     def push_pull(self, priority: Optional[int] = None) -> Operation:
         """Sends the array; done when it holds the sum over all workers. priority: 0 (most urgent) to 65535, None:
@@ -128,7 +137,7 @@ class Tensor:
 
     def broadcast(self, root: int, priority: Optional[int] = None) -> Operation:
         """Done when the array holds worker `root`'s elements; the others send none."""
-        return self._job._submit(self, _native.BROADCAST, priority, root)
+        return self._job._submit(self, _native.BROADCAST, priority, self._rank_of("root", root))
 
     def all_gather(self, priority: Optional[int] = None) -> Operation:
         """Worker r has the r-th of as many equal parts as there are workers; done when the array holds all parts. Of a
@@ -142,10 +151,13 @@ class Tensor:
     def part(self, rank: Optional[int] = None) -> slice:
         """Of the array's elements in a row, those that worker `rank` (None: this one) has of a reduce_scatter()."""
         begin, numel = ctypes.c_uint64(), ctypes.c_uint64()
+        place = self._job.rank if rank is None else self._rank_of("rank", rank)
         with self._job._use as job:
-            _native.check(_native.library.mercury_tensor_get_part(job, self.id, self._job.rank if rank is None else rank,
-                                                                  ctypes.byref(begin), ctypes.byref(numel)))
+            _native.check(_native.library.mercury_tensor_get_part(job, self.id, place, ctypes.byref(begin), ctypes.byref(numel)))
         return slice(begin.value, begin.value + numel.value)
+
+    def _rank_of(self, name: str, rank: int) -> int:
+        return _native.whole(name, rank, 0, self._job.workers - 1)
 
     @property
     def round(self) -> int:
@@ -235,7 +247,7 @@ class _Opening(threading.Thread):
 class Job:
     """Workers that sum tensors with each other, and the servers that add them up. Opened by Context.open_job().
 
-    Any thread may call. Closing it ends what is in flight, and other threads' waits: they raise ValueError."""
+    Any thread may call. Closing it ends what is in flight, other threads' waits, and what event loops await: they raise ValueError."""
 
     def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None, tells: bool = True) -> None:
         native = options.native()
@@ -306,7 +318,7 @@ class Job:
         for one, tensor in zip(options, tensors.values()):
             one.id, one.numel, one.dtype = tensor.id, tensor._view.elements, tensor._view.dtype
             one.op, one.data = _OPS[op], tensor._view.address
-            one.priority = (priorities or {}).get(tensor.id, 0)
+            one.priority = _priority_of((priorities or {}).get(tensor.id, 0))
         with self._use as job:
             _native.check(_native.library.mercury_declare(job, options, len(tensors)))
             self._tensors.update(tensors)  # their arrays stay as long as the job
@@ -314,7 +326,7 @@ class Job:
 
     def push_pull_all(self, tensors: Iterable[Tensor], priority: Optional[int] = None) -> list[Operation]:
         """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails. At most 1,024."""
-        how = How(_native.PUSH_PULL, priority)
+        how = How(_native.PUSH_PULL, None if priority is None else _priority_of(priority))
         return self._submit_all([(tensor, how) for tensor in tensors])
 
     # ---- completions ---------------------------------------------------------------------------
@@ -397,7 +409,7 @@ class Job:
     def _submit(self, tensor: Tensor, kind: int, priority: Optional[int], root: int = 0) -> Operation:
         operation = Operation(self, tensor)
         pause_ms = 1
-        while not self._flight.submit_one(operation, kind, -1 if priority is None else priority, root):
+        while not self._flight.submit_one(operation, kind, _priority_of(priority), root):
             pause_ms = self._await_room(pause_ms)
         return operation
 
@@ -424,7 +436,11 @@ class Job:
         self._flight.wait(self._use, operation, timeout)
 
     async def _awaited(self, operation: Operation) -> None:
-        await self._flight.until_ended(self.fileno(), self.poll, operation)
+        await self._flight.until_ended(self.fileno(), operation)
+
+
+def _priority_of(priority: Optional[int]) -> int:
+    return -1 if priority is None else _native.whole("priority", priority, 0, _MOST_PRIORITY)
 
 
 def _leave(attachment: Attachment, use: Use, server: Optional[_Server]) -> None:

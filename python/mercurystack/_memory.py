@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import operator
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union
 
@@ -32,6 +34,8 @@ ArrayLike = Union[AnyArray, SupportsDLPack]
 DTYPES = {"float32": _native.F32, "float64": _native.F64, "float16": _native.F16, "bfloat16": _native.BF16,
           "int32": _native.I32, "int64": _native.I64, "int8": _native.I8, "uint8": _native.U8}
 _WIDTHS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "int8": 1, "uint8": 1}
+
+_MOST_BYTES = 2**63 - 1
 
 
 class View(NamedTuple):
@@ -67,11 +71,12 @@ def _from_dlpack(array: SupportsDLPack) -> AnyArray:
 def allocate(attachment: Attachment, shape: int | tuple[int, ...], dtype: str) -> AnyArray:
     """Zeros in memory that tensors travel from without a copy. The memory lives as long as an array over it."""
     kind = np.dtype("uint16" if dtype == "bfloat16" else dtype)
-    elements = int(np.prod(shape, dtype=np.int64))
+    elements = math.prod(map(operator.index, shape if isinstance(shape, (tuple, list)) else (shape,)))
     if elements < 1:
         raise ValueError(f"an array of shape {shape} has no elements")
-    address = attachment.allocate(elements * kind.itemsize)
-    memory = (ctypes.c_char * (elements * kind.itemsize)).from_address(address)
+    size = _native.whole(f"bytes of an array of shape {shape}", elements * kind.itemsize, 1, _MOST_BYTES)
+    address = attachment.allocate(size)
+    memory = (ctypes.c_char * size).from_address(address)
     # NumPy keeps `memory` for every array and view over it: with the last of them it goes.
     weakref.finalize(memory, attachment.free, address).atexit = False
     return np.ndarray(shape, kind, memoryview(memory))

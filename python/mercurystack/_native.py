@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import errno
+import operator
 import os
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, ClassVar, Optional, TypeVar
@@ -149,6 +150,19 @@ def version() -> str:
     """The library's."""
     text: bytes = library.mercury_version()
     return text.decode()
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """`value`, for a field or argument that would cut an integer to its width. ValueError, TypeError: it is none of `least` to `most`."""
+    if value.__class__ is int and least <= value <= most:
+        return value  # type: ignore[no-any-return]
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, {least} to {most}, got {value!r}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name}: expected {least} to {most}, got {number}")
+    return number
 
 
 def text(value: Optional[str]) -> Optional[bytes]:

@@ -34,7 +34,7 @@ class Operation:
         self._handle = 0
         self._status: Optional[int] = None
         self._text = ""
-        self._awaiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._awaiting: list[asyncio.Future[None]] = []
 
     def wait(self, timeout: Optional[float] = None) -> None:
         """Blocks without the GIL, at most `timeout` seconds (None: for ever). Signals interrupt it.

@@ -92,7 +92,7 @@ class Sums(unittest.TestCase):
         for tensor in tensors:
             np.testing.assert_array_equal(tensor.array[tensor.part()], (2 * np.arange(7) + 1)[tensor.part()])
         self.assertEqual([job.stats().bytes_pulled for job in self.cluster.workers], [4 * 8, 3 * 8])
-        with self.assertRaisesRegex(mercurystack.MercuryError, "worker 2 of 2 workers"):
+        with self.assertRaisesRegex(ValueError, "rank: expected 0 to 1, got 2"):
             tensors[0].part(2)
 
     def test_bfloat16_is_summed_in_arrays_of_two_bytes(self):
@@ -374,6 +374,28 @@ class Ends(unittest.TestCase):
             with self.assertRaises(ValueError):
                 call()
         cluster.workers[0].close()
+
+    def test_closing_ends_awaits(self):
+        """Of a thread, or of the loop itself, the job or its context; the loop has nothing to complain of."""
+        async def await_(operation):
+            await operation
+
+        async def outcomes_of(operation, close, closer):
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+            awaiting = [asyncio.ensure_future(await_(operation)) for _ in range(2)]
+            await asyncio.sleep(0)
+            closer(close)
+            return await asyncio.wait_for(asyncio.gather(*awaiting, return_exceptions=True), FOREVER_S)
+
+        for what in "job", "context":
+            for closer in (lambda close: threading.Thread(target=close).start()), (lambda close: close()):
+                cluster = Cluster()
+                self.addCleanup(cluster.close)
+                tensor, complaints = cluster.declare(10)[0], []
+                close = cluster.workers[0].close if what == "job" else cluster.contexts[1].close
+                outcomes = asyncio.run(outcomes_of(tensor.push_pull(), close, closer))
+                self.assertEqual([(type(one), str(one)) for one in outcomes], [(ValueError, "the job is closed")] * 2)
+                self.assertEqual(complaints, [])
 
     def test_a_member_that_leaves_fails_the_others_operations(self):
         cluster = Cluster()
@@ -804,10 +826,33 @@ class BadInput(unittest.TestCase):
 
     def test_operations(self):
         tensor = self.cluster.declare(10)[0]
-        self.refused(mercurystack.MercuryError, "priority", tensor.push_pull, priority=65536)
         self.refused(mercurystack.MercuryError, "push", tensor.pull)
         tensor.push_pull()
         self.refused(mercurystack.MercuryError, "round", tensor.push_pull)
+
+    def test_integers_that_would_be_cut(self):
+        """To 32 bits, they are others."""
+        tensor, array = self.cluster.declare(10)[0], self.context.zeros(10)
+        number, priority, rank = r"number: expected 0 to 2147483646, got ", r"priority: expected 0 to 65535, got ", r": expected 0 to 1, got "
+        for given in -1, 2**31 - 1, 2**32 + 9:
+            self.refused(ValueError, f"^{number}{given}$", self.job.declare, given, array)
+        for given in -1, 65536, 2**32:
+            self.refused(ValueError, f"^{priority}{given}$", self.job.declare, 9, array, priority=given)
+            self.refused(ValueError, f"^{priority}{given}$", tensor.push_pull, given)
+            self.refused(ValueError, f"^{priority}{given}$", self.job.push_pull_all, [tensor], given)
+            for call in tensor.push, tensor.pull, tensor.all_gather, tensor.reduce_scatter:
+                self.refused(ValueError, f"^{priority}{given}$", call, given)
+        for given in -1, 2, 2**32 + 1:
+            self.refused(ValueError, f"^root{rank}{given}$", tensor.broadcast, given)
+            self.refused(ValueError, f"^rank{rank}{given}$", tensor.part, given)
+        bounds = {"rank": (-1, 1023), "workers": (1, 1024), "servers": (1, 1024), "weight": (1, 1000), "quorum": (0, 1024),
+                  **{name: (-1, 2**31 - 1) for name in ("timeout_ms", "rejoin_ms", "patience_ms", "stall_timeout_ms")}}
+        for name, (least, most) in bounds.items():
+            for given in least - 1, most + 1, 2**32 + 1:
+                self.refused(ValueError, f"^{name}: expected {least} to {most}, got {given}$", self.context.open_job, "x", **{name: given})
+            self.refused(TypeError, f"^{name}: expected an integer, {least} to {most}, got 0.5$", self.context.open_job, "x", **{name: 0.5})
+        self.refused(ValueError, "bytes of an array of shape .*: expected 1 to", self.context.zeros, (2**32 + 1, 2**32))
+        self.assertEqual(self.job.declare(np.int64(9), array, priority=np.int32(3)).id, 9)
 
     def test_jobs_and_contexts(self):
         self.refused(ValueError, "mode: expected", mercurystack.Context, "both")
