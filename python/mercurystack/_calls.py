@@ -18,12 +18,13 @@ class Call(NamedTuple):
     """A collective as its program calls it."""
 
     name: str  # PyTorch's
-    numel: int = 0  # of what this rank gives
+    numel: Optional[int] = 0  # of what this rank gives; None: it may give more than another
     dtype: Optional[torch.dtype] = None  # None: it has no elements
     how: str = ""  # the reduction, the root
 
     def line(self) -> bytes:
-        what = "" if self.dtype is None else f" of {self.numel} elements of {str(self.dtype).partition('.')[2]}"
+        count = "" if self.numel is None else f"{self.numel} elements of "
+        what = "" if self.dtype is None else f" of {count}{str(self.dtype).partition('.')[2]}"
         return f"{self.name}{what}{self.how and ', '}{self.how}".encode()[:LINE_BYTES].ljust(LINE_BYTES)
 
 

@@ -19,6 +19,7 @@ from mercurystack._job import Job, JobOptions
 from mercurystack._memory import AnyArray, ArrayLike, allocate, view_of
 
 _UDP_PORT = 7470  # of a rendezvous that names none
+_served: set[str] = set()  # where jobs have met that their workers serve
 _MODES = {"auto": _native.MODE_AUTO, "daemon": _native.MODE_DAEMON, "embedded": _native.MODE_EMBEDDED}
 
 
@@ -205,7 +206,10 @@ class Context:
         if serve:
             asked, server = _start_server(asked, self._rate)
         try:
-            return Job(self._attachment, asked, server)
+            job = Job(self._attachment, asked, server)
+            if serve:
+                _served.add(with_port(asked.rendezvous or ""))
+            return job
         except BaseException as error:
             failure = None
             if server is not None:
@@ -283,12 +287,17 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),
                     rendezvous=rendezvous.split(",", 1)[0])
     # The library has the server of rank 0 listen at the rendezvous, unless the environment names a place for the worker.
-    listen = _with_port(rendezvous.split(",", 1)[0]) if known.rank == 0 and os.environ.get("MERCURY_LISTEN") else None
+    listen = with_port(rendezvous.split(",", 1)[0]) if known.rank == 0 and os.environ.get("MERCURY_LISTEN") else None
     server = _Server(replace(asked, role="server"), listen, rate)
     return asked, server
 
 
-def _with_port(rendezvous: str) -> str:
+def has_served(rendezvous: str) -> bool:
+    """Whether this program has opened a job there that its workers serve."""
+    return with_port(rendezvous.split(",", 1)[0]) in _served
+
+
+def with_port(rendezvous: str) -> str:
     """As the library reads it: HOST, HOST:PORT, [IPV6], [IPV6]:PORT."""
     has_port = rendezvous.rpartition("]")[2].startswith(":") if "]" in rendezvous else rendezvous.count(":") == 1
     return rendezvous if has_port else f"{rendezvous}:{_UDP_PORT}"

@@ -238,6 +238,16 @@ class Exchange:
             # Of a tensor that ranks have declared differently, perhaps, or of a rank that has ended of it: what they have called says more.
             raise again(agreement.wait() or error) from None
 
+    def tell(self, call: Call, told: Callable[[Optional[Exception], int], None]) -> None:
+        """What this rank has called, of a collective whose elements go by messages; `told` once it is known whether all ranks have. If
+        they have not, the group fails on all of them."""
+        with self._lock:
+            self._progress.check()
+            try:
+                self._submit_behind_line(call, Agreement(told, self._progress.fail), Key("sum", "uint8", 0, 1), [])
+            except JobFailedError as error:
+                raise failure_of(error) from error
+
     def _declare_calls(self) -> deque[_LineSlot]:
         """Each rank's line of text to all, of some calls. Part r is added up on rank r's host."""
         job = self._job

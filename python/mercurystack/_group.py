@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import datetime
 import errno
+import functools
 import os
 import secrets
 import sys
 import weakref
-from typing import Any, Callable, Mapping, Optional, Sequence
+import zlib
+from typing import Any, Callable, Mapping, Optional, Sequence, TypeVar, Union, cast
 
 import torch
 import torch.distributed as dist
@@ -23,14 +25,18 @@ from mercurystack._leaving import groups
 from mercurystack._messages import Messages
 from mercurystack._operation import How
 from mercurystack._pieces import Key
-from mercurystack._place import own_host, own_place
+from mercurystack._place import SERVERS, daemons_of_groups, own_host, own_place, warn_of_nobody
 from mercurystack._reductions import name_of, operation_of, reduce_locally
 from mercurystack._staging import DEVICES
-from mercurystack._tensors import NAMES, bytes_of
+from mercurystack._tensors import NAMES, bytes_of, is_in_place
 from mercurystack._work import GroupError, Work, all_of
 
 Tensors = Sequence[torch.Tensor]
 Lists = Sequence[Tensors]
+
+_LINE_BITS = 24  # of what was called, in a tag
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
 
 class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
     """A job and the messages beside it. All ranks have to call in one order, so from one thread at a time."""
@@ -38,16 +44,19 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
-        daemons = os.environ.get("MERCURY_RENDEZVOUS")
+        asked = daemons_of_groups()
         if rank == 0:
-            store.set("mercury", f"torch-{secrets.token_hex(8)} {daemons or own_place()}")
+            store.set("mercury", f"torch-{secrets.token_hex(8)} {asked or own_place()} {'daemons' if asked else 'ranks'}")
         self._messages = Messages(store, rank, size, own_host(), timeout)
-        name, rendezvous = store.get("mercury").decode().split()
+        name, rendezvous, servers = store.get("mercury").decode().split()
+        daemons = servers == "daemons"
         self._context = Context("auto" if daemons else "embedded")
-        job = self._open(name, rendezvous, bool(daemons))
+        if rank == 0 and daemons and self._context.mode == "embedded":  # which of a host with a daemon it is not
+            warn_of_nobody(rendezvous)
+        job = self._open(name, rendezvous, daemons)
         self._messages.begin(name)
         self._collectives = Exchange(self._context, job, self._messages.fail)
-        self._tag = 0  # of collectives by messages: below zero, those of the program are above
+        self._calls = 0  # by messages: their tags are below zero, those of the program above
         self._process = os.getpid()
         groups.enter()
         weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process, self._timeout)
@@ -56,7 +65,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         """All ranks are there by now. GroupError: one of them, or a server, does not come into the job."""
         limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
         count = rendezvous.count(",") + 1 if daemons else self._size  # whatever the environment says of other jobs
-        servers = f"the daemons at {rendezvous} (MERCURY_RENDEZVOUS)" if daemons else f"the ranks themselves, of which rank 0 is at {rendezvous}"
+        servers = f"the daemons at {rendezvous} (MERCURY_RENDEZVOUS; {SERVERS}=ranks if the ranks are to serve)" if daemons else f"the ranks themselves, of which rank 0 is at {rendezvous}"
         try:
             return self._context.open_job(name, serve=not daemons, role="worker", rank=self._rank, workers=self._size,
                                           servers=count, rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit)
@@ -122,15 +131,20 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._check_process()
         return self._collectives.begin(call, key, place, data, how, back, finish if data.numel() else lambda _: result)
 
+    def _collect(self, call: Call, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any) -> Work:
+        """A collective by messages. They wait twice as long as the job does for the ranks' lines, which say who is late."""
+        return self._swap(call.name, self._next_tag(call.line()), sends, receives, result, 2 * self._timeout, call)
+
     def _swap(self, what: str, tag: int, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any,
-              timeout: Optional[float] = None) -> Work:
-        """A message to each of `sends`, and one from each of `receives`, but for this rank itself."""
+              timeout: Optional[float] = None, call: Optional[Call] = None) -> Work:
+        """A message to each of `sends`, and one from each of `receives`, but for this rank itself. With a call, it has ended once all
+        ranks have called the same, too."""
         self._check_process()
         limit = self._timeout if timeout is None else timeout
         sends = {rank: tensor for rank, tensor in sends.items() if rank != self._rank}
         receives = {rank: tensor for rank, tensor in receives.items() if rank != self._rank}
         # What is not contiguous, or on a GPU, comes to a copy.
-        come = {rank: tensor if tensor.is_contiguous() and not tensor.is_cuda else tensor.detach().cpu().contiguous()
+        come = {rank: tensor if is_in_place(tensor) and not tensor.is_cuda else torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format)
                 for rank, tensor in receives.items()}
 
         def finish() -> Any:
@@ -140,16 +154,19 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             return result
         device = next((tensor.device for tensor in (*receives.values(), *sends.values()) if tensor.is_cuda), None)
         work = self._collectives.work(what, in_order=False, device=device)
-        ended = all_of(work, len(sends) + len(receives), finish)
+        ended = all_of(work, len(sends) + len(receives) + (call is not None), finish)
+        if call is not None:
+            self._collectives.tell(call, ended)
         for source, tensor in come.items():
-            self._messages.recv(source, tag, memory_of(tensor), ended, limit)
+            self._messages.recv(what, source, tag, memory_of(tensor), ended, limit)
         for rank, tensor in sends.items():
             self._messages.send(rank, tag, memory_of(tensor.cpu()), ended, limit)
         return work
 
-    def _next_tag(self) -> int:
-        self._tag -= 1
-        return self._tag
+    def _next_tag(self, line: bytes = b"") -> int:
+        """The same on all ranks that call the same: no message of another call is taken for one of this."""
+        self._calls += 1
+        return -(self._calls << _LINE_BITS | zlib.crc32(line) >> 32 - _LINE_BITS)
 
     def _peer(self, rank: int, what: str) -> int:
         if not 0 <= rank < self._size or rank == self._rank:
@@ -178,6 +195,26 @@ def _close(job: Job, collectives: Exchange, context: Context, messages: Messages
     def wait(seconds: float) -> bool:
         return server is None or server.join(seconds)
     groups.leave(wait, end, timeout)
+
+
+def also(**names: str) -> Callable[[_Method], _Method]:
+    """Of a call that PyTorch's bindings have in several forms: what its arguments are called in the others."""
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def call(*arguments: Any, **more: Any) -> Any:
+            return method(*arguments, **{names.get(name, name): value for name, value in more.items()} if more else more)
+        return cast(_Method, call)
+    return decorate
+
+
+def listed(tensors: Union[torch.Tensor, Tensors]) -> Tensors:
+    """Some forms of PyTorch's bindings have one tensor where others have a list."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def lists(lists_or_list: Union[Tensors, Lists], is_one: bool) -> Lists:
+    """... and one list where others have a list of lists."""
+    return cast(Lists, [lists_or_list] if is_one else lists_or_list)
 
 
 def reduction_of(opts: Any) -> Any:

@@ -17,6 +17,7 @@ Ended = Callable[[Optional[Exception], int], None]  # a failure or None, and who
 class Posted(NamedTuple):
     """A message that somebody waits for."""
 
+    what: str  # the call
     source: Optional[int]  # None: any
     tag: int
     memory: memoryview
@@ -25,6 +26,10 @@ class Posted(NamedTuple):
 
     def fits(self, source: int, tag: int) -> bool:
         return self.tag == tag and self.source in (None, source)
+
+    def said(self) -> str:
+        """What it is known by: a collective has no tag of the program's."""
+        return f"with tag {self.tag}" if self.tag >= 0 else f"of {self.what}"
 
 
 class Sent(NamedTuple):

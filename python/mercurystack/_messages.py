@@ -56,9 +56,9 @@ class Messages(threading.Thread):
         sent = Sent(HEADER.pack(tag, memory.nbytes), memory, ended, time.monotonic() + timeout)
         self._ask(lambda: self._send(rank, sent))
 
-    def recv(self, source: Optional[int], tag: int, memory: memoryview, ended: Ended, timeout: float) -> None:
-        """A message of as many bytes as the memory has. source: None for any."""
-        posted = Posted(source, tag, memory, ended, time.monotonic() + timeout)
+    def recv(self, what: str, source: Optional[int], tag: int, memory: memoryview, ended: Ended, timeout: float) -> None:
+        """A message of as many bytes as the memory has. source: None for any. what: the call, for who reads of a failure."""
+        posted = Posted(what, source, tag, memory, ended, time.monotonic() + timeout)
         self._ask(lambda: self._post(posted))
 
     def fail(self, failure: Exception) -> None:
@@ -193,7 +193,7 @@ class Messages(threading.Thread):
     def _deliver(self, posted: Posted, source: int, memory: memoryview) -> None:
         failure: Optional[Exception] = None
         if memory.nbytes != posted.memory.nbytes:
-            failure = RuntimeError(f"rank {source} sent {memory.nbytes} bytes with tag {posted.tag}, and rank {self._rank} receives "
+            failure = RuntimeError(f"rank {source} sent {memory.nbytes} bytes {posted.said()}, and rank {self._rank} receives "
                                    f"{posted.memory.nbytes}: both need tensors of the same number of elements and type")
         elif memory is not posted.memory:
             posted.memory[:] = memory
@@ -246,7 +246,7 @@ class Messages(threading.Thread):
         self._posted = [one for one in self._posted if one.due > now]
         for one in late:
             whom = "any rank" if one.source is None else f"rank {one.source} of {self._size}"
-            one.ended(timed_out(f"no message with tag {one.tag} came from {whom} in time"), -1)
+            one.ended(timed_out(f"no message {one.said()} came from {whom} in time"), -1)
         for link in list(self._outgoing.values()):
             if any(sent.due <= now for sent in link.waiting):
                 self._lose(link.rank, TimeoutError("it took no message in time"))

@@ -4,11 +4,40 @@ from __future__ import annotations
 
 import datetime
 import errno
+import logging
 import os
 import socket
 from typing import Any
 
+from mercurystack._context import has_served, with_port
 from mercurystack._work import GroupError
+
+SERVERS = "MERCURY_GROUP_SERVERS"
+
+
+def daemons_of_groups() -> str:
+    """The rendezvous of daemons that serve groups; "" where the ranks do. Those of MERCURY_RENDEZVOUS, unless it is known that
+    none are there: a job of this program that its workers serve has met there. ValueError: the environment says what it cannot."""
+    rendezvous, said = os.environ.get("MERCURY_RENDEZVOUS", ""), os.environ.get(SERVERS, "")
+    if said not in ("", "ranks", "daemons"):
+        raise ValueError(f"{SERVERS}: expected ranks or daemons, got {said!r}")
+    if said == "daemons" and not rendezvous:
+        raise ValueError(f"{SERVERS}=daemons, but no MERCURY_RENDEZVOUS says where they are")
+    return "" if said == "ranks" or (not said and has_served(rendezvous)) else rendezvous
+
+
+def warn_of_nobody(rendezvous: str) -> None:
+    """Where the first daemon would be on this host, and nobody is."""
+    first = with_port(rendezvous.split(",", 1)[0])
+    host, _, port = first.rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+    except (OSError, ValueError):  # somebody is, or it is another host's
+        return
+    logging.getLogger("mercurystack").warning("the group waits for daemons at %s (MERCURY_RENDEZVOUS), and there nobody listens on this host: start "
+                                              "one, or set %s=ranks if the ranks are to serve", rendezvous, SERVERS)
 
 
 def own_host() -> str:

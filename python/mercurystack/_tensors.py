@@ -16,5 +16,10 @@ def over(array: AnyArray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """In place where the tensor is contiguous. So are those of one element, whatever their strides."""
-    return tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    """In place where the tensor is contiguous, and has its own values. So are those of one element, whatever their strides."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def is_in_place(tensor: torch.Tensor) -> bool:
+    """Whether bytes_of() are the tensor's own."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()

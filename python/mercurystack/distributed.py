@@ -4,11 +4,11 @@
     torch.distributed.init_process_group("mercury")
 
 Each process runs a server too, so that nothing else is to be started; with MERCURY_RENDEZVOUS set, the daemons that it
-names serve. Tensors are on the CPU, or on a GPU of CUDA's, from where they are copied through pinned memory. Sums, averages,
+names serve, unless the program has opened a job with serve=True there, or MERCURY_GROUP_SERVERS says ranks. Tensors are on the CPU, or on a GPU of CUDA's, from where they are copied through pinned memory. Sums, averages,
 least and greatest are Mercury's, as are broadcasts and all-gathers; what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
-Beside each collective all ranks say what they have called: if it is not the same, the group fails on all of them.
+Beside each collective, by messages too, all ranks say what they have called: if it is not the same, the group fails on all of them.
 
 A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
 of two. Larger ones go in pieces, powers of two of at most 4 MB, unless their size comes again and there is memory of its own
@@ -30,7 +30,7 @@ from mercurystack._calls import Call
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import ALL, SUM, from_root
 from mercurystack._pieces import Key
-from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
+from mercurystack._group import Group, Lists, Tensors, also, checked, copy, dense, listed, lists, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
 from mercurystack._tensors import bytes_of
 from mercurystack._work import Work, timed_out
@@ -41,7 +41,9 @@ class ProcessGroup(Group):
 
     # ---- by Mercury's operations ---------------------------------------------------------------
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+    @also(tensor="tensors", op="opts")
+    def allreduce(self, tensors: Union[torch.Tensor, Tensors], opts: Any = None, timeout: Any = None) -> Work:
+        tensors = listed(tensors)
         if len(tensors) == 1 and tensors[0].is_sparse:
             return self._all_reduce_sparse(tensors[0], reduction_of(opts))
         tensor = only(tensors, "all_reduce")
@@ -62,22 +64,29 @@ class ProcessGroup(Group):
         dense(tensors, "all_reduce_coalesced")
         return self._reduce("all_reduce_coalesced", tensors, reduction_of(opts), dict(enumerate(tensors)), tensors)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
+    @also(tensor="tensors", root="opts")
+    def reduce(self, tensors: Union[torch.Tensor, Tensors], opts: Any = None, op: Any = None, timeout: Any = None) -> Work:
+        tensors = listed(tensors)
         tensor = only(tensors, "reduce")
-        return self._reduce("reduce", [tensor], reduction_of(opts), {0: tensor} if root_of(opts) == self._rank else {}, tensors,
+        return self._reduce("reduce", [tensor], reduction_of(opts if hasattr(opts, "reduceOp") else op), {0: tensor} if root_of(opts) == self._rank else {}, tensors,
                             f", root {root_of(opts)}")
 
-    def reduce_scatter(self, output_tensors: Tensors, input_tensors: Lists, opts: Any = None) -> Work:
+    @also(output="output_tensors", input="input_tensors", input_tensor="input_tensors", op="opts")
+    def reduce_scatter(self, output_tensors: Union[torch.Tensor, Tensors], input_tensors: Union[Tensors, Lists], opts: Any = None,
+                       timeout: Any = None) -> Work:
+        output_tensors, input_tensors = listed(output_tensors), lists(input_tensors, isinstance(output_tensors, torch.Tensor))
         output = only(output_tensors, "reduce_scatter")
         parts = dense(input_tensors[0], "reduce_scatter")
         same("reduce_scatter", [output], parts, self._size)
         rows = torch.stack([part.detach().reshape(-1) for part in parts])
         return self._reduce_scatter("reduce_scatter", [rows], reduction_of(opts), [output], output_tensors)
 
+    @also(outputTensor="output", inputTensor="input")
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         rows = self._rows("reduce_scatter", only([output], "reduce_scatter"), only([input], "reduce_scatter"))
         return self._reduce_scatter("reduce_scatter", [rows], reduction_of(opts), [output], [output])
 
+    @also(outputTensors="outputs", inputTensors="inputs")
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Of PyTorch 2's functional collectives."""
         rows = [self._rows("reduce_scatter_tensor", output, one) for output, one in zip(outputs, dense(inputs, "reduce_scatter_tensor"))]
@@ -88,7 +97,9 @@ class ProcessGroup(Group):
         same(what, [output], data.detach().reshape(-1).tensor_split(self._size), self._size)
         return data.detach().reshape(self._size, -1) if data.numel() else data.new_empty((self._size, 0))
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+    @also(tensor="tensors", root="opts")
+    def broadcast(self, tensors: Union[torch.Tensor, Tensors], opts: Any = None, timeout: Any = None) -> Work:
+        tensors = listed(tensors)
         tensor = only(tensors, "broadcast")
         data = bytes_of(tensor)
 
@@ -98,7 +109,10 @@ class ProcessGroup(Group):
         return self._exchange(Call("broadcast", tensor.numel(), tensor.dtype, f"root {root_of(opts)}"), Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
                               from_root(root_of(opts)), ALL, finish, tensors)
 
-    def allgather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
+    @also(input_tensor="input_tensors")
+    def allgather(self, output_tensors: Union[Tensors, Lists], input_tensors: Union[torch.Tensor, Tensors], opts: Any = None,
+                  timeout: Any = None) -> Work:
+        output_tensors, input_tensors = lists(output_tensors, isinstance(input_tensors, torch.Tensor)), listed(input_tensors)
         tensor, outputs = only(input_tensors, "all_gather"), output_tensors[0]
         same("all_gather", [tensor], outputs, self._size)
         return self._all_gather("all_gather", [tensor], [[output] for output in outputs], output_tensors)
@@ -113,6 +127,7 @@ class ProcessGroup(Group):
         return self._all_gather("all_gather_into_tensor", [only([input], "all_gather_into_tensor")], parts, output,
                                 None if output.is_contiguous() else lambda: output.detach().copy_(whole))
 
+    @also(output_lists="outputs", input_list="inputs")
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Of PyTorch 2's functional collectives, whose outputs are contiguous."""
         whole = [output.detach().view(-1).chunk(self._size) for output in outputs]
@@ -120,19 +135,22 @@ class ProcessGroup(Group):
             same("all_gather_into_tensor", [one], parts, self._size)
         return self._all_gather("all_gather_into_tensor", inputs, list(zip(*whole)), outputs)
 
+    @also(output_lists="output_tensor_lists", input_list="input_tensors")
     def allgather_coalesced(self, output_tensor_lists: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
 
-    def barrier(self, opts: Any = None) -> Work:
+    def barrier(self, opts: Any = None, timeout: Any = None) -> Work:
         """It has no elements: what all ranks say of it is all of it."""
         return self._exchange(Call("barrier"), Key("sum", "int32", 0, 1, urgent=False), ALL, torch.zeros(1, 0, dtype=torch.int32), SUM, ALL, lambda parts: None, None)
 
     # ---- by messages ---------------------------------------------------------------------------
 
+    @also(dstRank="dst")
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
         tensor = only(tensors, "send")
         return self._swap(f"send to rank {dst}", checked(tag), {self._peer(dst, "send"): tensor}, {}, tensors)
 
+    @also(srcRank="src")
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
         tensor = only(tensors, "recv")
         return self._swap(f"recv from rank {src}", checked(tag), {}, {self._peer(src, "recv"): tensor}, tensors)
@@ -140,31 +158,39 @@ class ProcessGroup(Group):
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         return self._swap("recv from any rank", checked(tag), {}, {None: only(tensors, "recv")}, tensors)
 
-    def gather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
-        tensor, tag = only(input_tensors, "gather"), self._next_tag()
-        if root_of(opts) != self._rank:
-            return self._swap("gather", tag, {root_of(opts): tensor}, {}, output_tensors)
+    @also(input_tensor="input_tensors", root="opts")
+    def gather(self, output_tensors: Union[Tensors, Lists], input_tensors: Union[torch.Tensor, Tensors], opts: Any = None, timeout: Any = None) -> Work:
+        output_tensors, input_tensors = lists(output_tensors, isinstance(input_tensors, torch.Tensor)), listed(input_tensors)
+        tensor, root = only(input_tensors, "gather"), root_of(opts)
+        call = Call("gather", tensor.numel(), tensor.dtype, f"root {root}")
+        if root != self._rank:
+            return self._collect(call, {root: tensor}, {}, output_tensors)
         same("gather", [tensor], output_tensors[0], self._size)
         copy(output_tensors[0][self._rank], tensor)
-        return self._swap("gather", tag, {}, dict(enumerate(output_tensors[0])), output_tensors)
+        return self._collect(call, {}, dict(enumerate(output_tensors[0])), output_tensors)
 
-    def scatter(self, output_tensors: Tensors, input_tensors: Lists, opts: Any = None) -> Work:
-        tensor, tag = only(output_tensors, "scatter"), self._next_tag()
-        if root_of(opts) != self._rank:
-            return self._swap("scatter", tag, {}, {root_of(opts): tensor}, output_tensors)
+    @also(output_tensor="output_tensors", root="opts")
+    def scatter(self, output_tensors: Union[torch.Tensor, Tensors], input_tensors: Union[Tensors, Lists], opts: Any = None, timeout: Any = None) -> Work:
+        output_tensors, input_tensors = listed(output_tensors), lists(input_tensors, isinstance(output_tensors, torch.Tensor))
+        tensor, root = only(output_tensors, "scatter"), root_of(opts)
+        call = Call("scatter", tensor.numel(), tensor.dtype, f"root {root}")
+        if root != self._rank:
+            return self._collect(call, {}, {root: tensor}, output_tensors)
         same("scatter", [tensor], input_tensors[0], self._size)
         copy(tensor, input_tensors[0][self._rank])
-        return self._swap("scatter", tag, dict(enumerate(input_tensors[0])), {}, output_tensors)
+        return self._collect(call, dict(enumerate(input_tensors[0])), {}, output_tensors)
 
-    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
-        outputs, inputs, tag = dense(output_tensors, "all_to_all"), dense(input_tensors, "all_to_all"), self._next_tag()
+    @also(output="output_tensors", input="input_tensors", output_tensor="output_tensors", input_tensor="input_tensors")
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None, timeout: Any = None) -> Work:
+        outputs, inputs = dense(output_tensors, "all_to_all"), dense(input_tensors, "all_to_all")
         if len(outputs) != self._size or len(inputs) != self._size:
             raise ValueError(f"all_to_all: {len(inputs)} inputs and {len(outputs)} outputs; expected one of each for {self._size} ranks")
         copy(outputs[self._rank], inputs[self._rank])
-        return self._swap("all_to_all", tag, dict(enumerate(inputs)), dict(enumerate(outputs)), output_tensors)
+        return self._collect(Call("all_to_all", None, inputs[0].dtype), dict(enumerate(inputs)), dict(enumerate(outputs)), output_tensors)
 
+    @also(output_tensor="output", input_tensor="input")
     def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: list[int], input_split_sizes: list[int],
-                      opts: Any = None) -> Work:
+                      opts: Any = None, timeout: Any = None) -> Work:
         return self.alltoall(split(output.detach(), output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
 
     def monitored_barrier(self, timeout: Union[datetime.timedelta, float] = -1., wait_all_ranks: bool = False) -> None:

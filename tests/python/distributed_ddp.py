@@ -68,4 +68,28 @@ def compare(name, ours, its, size):
         assert torch.allclose(value.double(), its[key].double(), rtol=0, atol=tolerance), (name, key, (value - its[key]).abs().max())
 
 
-CHECKS = (check_ddp_as_over_gloo,)
+def joined(group, rank, finds_unused):
+    """Of a rank that has more iterations than another, and of a layer that is not used."""
+    torch.manual_seed(1)
+    model = DistributedDataParallel(nn.ModuleList([nn.Linear(20, 8), nn.Linear(8, 4), nn.Linear(8, 4)]), process_group=group,
+                                    find_unused_parameters=finds_unused)
+    inner = model.module
+    model.module.forward = lambda inputs: inner[1](torch.tanh(inner[0](inputs))) + (0 if finds_unused else 0 * inner[2](inner[0](inputs)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join():
+        for iteration in range(2 + rank):
+            random = torch.Generator().manual_seed(100 * iteration + rank)
+            model(torch.randn(16, 20, generator=random)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.state_dict()
+
+
+def check_join_as_over_gloo(rank, size):
+    gloo = dist.new_group(backend="gloo")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # as above
+    for finds_unused in False, True:
+        compare(f"join, {finds_unused}", joined(None, rank, finds_unused), joined(gloo, rank, finds_unused), size)
+
+
+CHECKS = (check_ddp_as_over_gloo, check_join_as_over_gloo)

@@ -172,6 +172,48 @@ def another_order(rank, size):
     told_of_both(rank, size, both)
 
 
+def other_collectives_by_messages(rank, size):
+    mine = torch.full((3,), float(rank))
+    if rank == LOST:
+        told_of_both(rank, size, lambda: dist.scatter(mine, None, 0))
+    told_of_both(rank, size, lambda: dist.gather(mine, [torch.zeros(3) for _ in range(size)] if rank == 0 else None, 0))
+
+
+def a_gather_in_an_all_to_all(rank, size):
+    if rank == LOST:
+        told_of_both(rank, size, lambda: dist.gather(torch.ones(1), None, 0))
+    told_of_both(rank, size, lambda: dist.all_to_all_single(torch.zeros(size), torch.ones(size)))
+
+
+def other_roots_to_gather_at(rank, size):
+    root = LOST if rank == LOST else 0
+    told_of_both(rank, size, lambda: dist.gather(torch.ones(3), [torch.zeros(3) for _ in range(size)] if rank == root else None, root))
+
+
+def other_sizes_to_scatter(rank, size):
+    mine = torch.zeros(5 if rank == LOST else 6)
+    told_of_both(rank, size, lambda: dist.scatter(mine, [torch.ones(6) for _ in range(size)] if rank == 0 else None, 0))
+
+
+def another_order_by_messages(rank, size):
+    def gather():
+        dist.gather(torch.ones(2), [torch.zeros(2) for _ in range(size)] if rank == 0 else None, 0)
+
+    def scatter():
+        dist.scatter(torch.zeros(2), [torch.ones(2) for _ in range(size)] if rank == 0 else None, 0)
+
+    def both():
+        for call in (gather, scatter)[::-1 if rank == LOST else 1]:
+            call()
+    told_of_both(rank, size, both)
+
+
+def a_gather_instead_of_a_sum(rank, size):
+    if rank == LOST:
+        told_of_both(rank, size, lambda: dist.gather(torch.ones(3), None, 0))
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(3)))
+
+
 def other_dtypes_in_ddp(rank, size):
     told_of_both(rank, size, lambda: nn.parallel.DistributedDataParallel(nn.Linear(3, 4).to(torch.float64 if rank == LOST else torch.float32)))
 

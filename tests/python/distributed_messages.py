@@ -260,7 +260,86 @@ def check_monitored_barrier(rank, size):
     dist.barrier()
 
 
-CHECKS = (check_the_own_address, check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any,
+def check_all_forms_of_the_bindings(rank, size):
+    """What a program, or PyTorch itself, may call of a group: each as Gloo answers it."""
+    gloo = dist.new_group(backend="gloo")
+    for group in gloo, dist.distributed_c10d._get_default_group():
+        def called(name, *arguments, **named):
+            getattr(group, name)(*arguments, **named).wait()
+
+        def own(*values):
+            return torch.tensor([value + rank for value in values])
+        total = sum(range(size))
+        for arguments, named, expected in (([own(1.)], {}, size + total), ([own(1.), dist.ReduceOp.MAX], {}, size),
+                                           ([], {"tensor": own(1.), "op": dist.ReduceOp.MIN}, 1), ([[own(1.)], dist.ReduceOp.MAX], {}, size),
+                                           ([], {"tensors": [own(1.)], "opts": dist.AllreduceOptions()}, size + total)):
+            called("allreduce", *arguments, **named)
+            data = arguments[0] if arguments else named.get("tensor", named.get("tensors"))
+            assert (data[0] if isinstance(data, list) else data) == expected, (arguments, named)
+        two = own(1., 2.)
+        called("allreduce", two)  # of as many elements as there may be ranks
+        assert two.tolist() == [size + total, 2 * size + total]
+        for root in (1, {"root": 1}):
+            data = own(5., 6., 7.)
+            called("broadcast", data, **root) if isinstance(root, dict) else called("broadcast", data, root)
+            assert data.tolist() == [6., 7., 8.], data
+        data = own(1., 2.)
+        called("reduce", data, 1, dist.ReduceOp.MAX)
+        assert rank != 1 or data.tolist() == [size, size + 1.], data
+        data = own(1.)
+        called("reduce", tensor=data, root=0)
+        assert rank != 0 or data == size + total, data
+        outputs = [torch.zeros(2) for _ in range(size)]
+        called("allgather", outputs, own(0., 1.))
+        assert [one.tolist() for one in outputs] == [[peer, peer + 1.] for peer in range(size)], outputs
+        if group is not gloo:  # which does not have these in PyTorch 1
+            output = torch.zeros(1)
+            called("scatter", output, [own(10. * peer) for peer in range(size)] if rank == 1 else [], 1)
+            assert output == 10 * rank + 1, output
+            outputs = [torch.zeros(2) for _ in range(size)]
+            called("gather", outputs if rank == 1 else [], own(0., 1.), 1)
+            assert rank != 1 or [one.tolist() for one in outputs] == [[peer, peer + 1.] for peer in range(size)], outputs
+            output = torch.zeros(1)
+            called("reduce_scatter", output, [own(10. * peer) for peer in range(size)], dist.ReduceOp.MAX)
+            assert output == 10 * rank + size - 1, output
+            brief = datetime.timedelta(seconds=60)
+            called("allreduce", own(1.), dist.ReduceOp.SUM, brief)
+            called("barrier", timeout=brief)
+            inputs, outputs = [own(10. * peer) for peer in range(size)], [torch.zeros(1) for _ in range(size)]
+            called("alltoall", outputs, inputs, timeout=brief)
+            assert outputs == [10 * rank + peer for peer in range(size)], outputs
+    dist.destroy_process_group(gloo)
+
+
+def check_views_that_are_conjugate_or_negative(rank, size):
+    """They have the values that their memory has not."""
+    def conjugate():
+        return torch.conj(torch.tensor([complex(rank, 1), 2]))
+
+    def negative():
+        return torch._neg_view(torch.tensor([rank + 1., 2.]))
+    group = dist.distributed_c10d._get_default_group()  # torch.distributed's functions refuse conjugates themselves
+    for view, values in ((conjugate, lambda peer: torch.tensor([complex(peer, -1), 2])), (negative, lambda peer: -torch.tensor([peer + 1., 2.]))):
+        mine = view()
+        group.broadcast(mine, 1).wait()
+        assert torch.equal(mine.resolve_conj().resolve_neg(), values(1)), mine
+        outputs = [torch.zeros_like(values(0)) for _ in range(size)]
+        group.allgather(outputs, view()).wait()
+        assert all(torch.equal(output, values(peer)) for peer, output in enumerate(outputs)), outputs
+        comes = view()
+        work = group.send([view()], (rank + 1) % size, 0)
+        group.recv([comes], (rank - 1) % size, 0).wait()
+        work.wait()
+        assert torch.equal(comes.resolve_conj().resolve_neg(), values((rank - 1) % size)), comes
+        mine = view()
+        group.scatter(mine, [view() for _ in range(size)] if rank == 0 else [], 0).wait()
+        assert torch.equal(mine.resolve_conj().resolve_neg(), values(0)), mine
+    mine = negative()
+    dist.all_reduce(mine)
+    assert torch.equal(mine.resolve_neg(), -torch.tensor([sum(range(1, size + 1)), 2. * size])), mine
+
+
+CHECKS = (check_all_forms_of_the_bindings, check_views_that_are_conjugate_or_negative, check_the_own_address, check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any,
           check_a_message_of_another_size, check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
           check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_a_gather_into_one,
           check_collectives_that_are_collected, check_reductions_as_gloo_has_them,

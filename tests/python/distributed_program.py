@@ -250,6 +250,28 @@ def check_small_ones_overtake(rank, size):
         assert small.tolist() == [size] * numel
 
 
+def beside_a_job():
+    """A group, and a job that the same processes serve, as ScheduledOptimizer's; both are in use at once."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    def init():
+        dist.init_process_group("mercury", rank=rank, world_size=size)
+    if os.environ["FIRST"] == "group":
+        init()
+    with mercurystack.Context() as context, context.open_job("beside", serve=True) as job:
+        if os.environ["FIRST"] == "job":
+            init()
+        tensor = job.declare(1, context.zeros(3))
+        tensor.array[:] = rank + 1
+        operation, data = tensor.push_pull(), torch.ones(3)
+        dist.all_reduce(data)
+        operation.wait()
+        assert data.tolist() == [size] * 3 and tensor.array.tolist() == [size * (size + 1) / 2] * 3
+        dist.destroy_process_group()
+    print("good", flush=True)
+    sys.exit(0)
+
+
 CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
                           check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
@@ -262,6 +284,8 @@ if sys.argv[2] == "copies":
 faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
 what = sys.argv[2]
+if what == "beside a job":
+    beside_a_job()
 brief = {"timeout": datetime.timedelta(seconds=8)} if what in ("missing", "daemons missing") else {}
 dist.init_process_group("cpu:mercury,cuda:mercury" if what == "gpu" else "mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
                         world_size=int(os.environ["WORLD_SIZE"]), **brief)

@@ -67,6 +67,13 @@ class Distributed(unittest.TestCase):
     def test_ddp_with_hooks_as_over_gloo(self):
         self.all_good(2, "ddp")
 
+    def test_beside_a_job_that_the_same_processes_serve(self):
+        """With one rendezvous for it in the environment, which no daemon is at: the job first, and the group first where it is told."""
+        for first, told in (("job", {}), ("group", {"MERCURY_GROUP_SERVERS": "ranks"})):
+            place = f"127.0.0.1:{free_port()}"
+            for rank, (said, errors, status) in enumerate(run_all(2, "beside a job", FIRST=first, MERCURY_RENDEZVOUS=place, **told)):
+                self.assertEqual((said, status), ("good\n", 0), f"rank {rank}, {first} first: {errors}")
+
     def test_without_destroying_the_group_programs_end_in_order(self):
         for _ in range(3):
             self.all_good(2, "just exits")
@@ -109,6 +116,12 @@ class Failures(unittest.TestCase):
                 ("other_roots", "broadcast of 4 elements of float32, root 0", "broadcast of 4 elements of float32, root 1"),
                 ("other_reductions", "all_reduce of 4 elements of float32, SUM", "all_reduce of 4 elements of float32, MAX"),
                 ("another_order", "barrier", "all_reduce of 1 elements of int32, SUM"),
+                ("other_collectives_by_messages", "gather of 3 elements of float32, root 0", "scatter of 3 elements of float32, root 0"),
+                ("a_gather_in_an_all_to_all", "all_to_all of float32", "gather of 1 elements of float32, root 0"),
+                ("other_roots_to_gather_at", "gather of 3 elements of float32, root 0", "gather of 3 elements of float32, root 1"),
+                ("other_sizes_to_scatter", "scatter of 6 elements of float32, root 0", "scatter of 5 elements of float32, root 0"),
+                ("another_order_by_messages", "gather of 2 elements of float32, root 0", "scatter of 2 elements of float32, root 0"),
+                ("a_gather_instead_of_a_sum", "all_reduce of 3 elements of float32, SUM", "gather of 3 elements of float32, root 0"),
                 ("other_dtypes_in_ddp", r"\w+ of \d+ elements of float32\b.*", r"\w+ of \d+ elements of float64\b.*")):
             with self.subTest(what):
                 one, other = (rf"rank [02] of 3 {mine}", rf"rank 1 of 3 {another}")
@@ -135,6 +148,13 @@ class Failures(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertRegex(errors, rf"GroupError: .*rank {rank} of 2 .*daemons at {place} .*missing.*: server 0 of 1 \({place}\)")
             self.assertRegex(errors, rf"worker {rank} of 2 waits for the members of job .*rendezvous: {place}")
+            self.assertRegex(errors, r"GroupError: .*MERCURY_GROUP_SERVERS=ranks if the ranks are to serve")
+            if rank == 0:
+                self.assertRegex(errors, rf"waits for daemons at {place} .*nobody listens on this host: .*MERCURY_GROUP_SERVERS=ranks")
+        for said, text in (("rank", "MERCURY_GROUP_SERVERS: expected ranks or daemons, got 'rank'"), ("daemons", "no MERCURY_RENDEZVOUS says")):
+            for _, errors, status in run_all(2, "just exits", MERCURY_GROUP_SERVERS=said):
+                self.assertEqual(status, 1)
+                self.assertRegex(errors, f"ValueError: .*{text}")
 
 
 if __name__ == "__main__":

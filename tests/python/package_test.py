@@ -673,7 +673,7 @@ class Serving(unittest.TestCase):
     def test_a_place_of_the_worker_is_not_its_server_s(self):
         self.assertEqual(self.run_all(MERCURY_LISTEN="127.0.0.1"), [("3\n", "", 0)] * 3)
         for rendezvous, listen in (("h", "h:7470"), ("h:1", "h:1"), ("[::1]", "[::1]:7470"), ("[::1]:1", "[::1]:1"), ("10.0.0.1", "10.0.0.1:7470")):
-            self.assertEqual(_context._with_port(rendezvous), listen)
+            self.assertEqual(_context.with_port(rendezvous), listen)
 
     def test_opening_can_be_interrupted(self):
         """As by Ctrl-C; the context ends what goes on."""
