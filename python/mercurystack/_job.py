@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mercurystack._context import Attachment, _Server
 
 # Until a user of a terminal wonders. A job whose members have all been started opens in less.
-_FIRST_TOLD_S = 5.0
+FIRST_TOLD_S = 5.0
 _MOST_PAUSE_MS = 100  # between two tries to submit
 
 _ROLES = {"worker": _native.ROLE_WORKER, "server": _native.ROLE_SERVER}
@@ -225,7 +225,7 @@ class _Opening(threading.Thread):
 
     def _await(self) -> None:
         """Says what it waits for while that lasts, less often as it goes on."""
-        seconds = _FIRST_TOLD_S
+        seconds = FIRST_TOLD_S
         while self._tells:
             self.join(seconds)
             if not self.is_alive():
@@ -266,6 +266,7 @@ class Job:
         self._rejoin_ms: int = native.rejoin_ms
         self._quorum: int = native.quorum
         self._tensors: dict[int, Tensor] = {}
+        self._terms: Optional[Operation] = None  # of the newest ScheduledOptimizer, if nobody has waited for it
 
     # ---- about this member, also when the job is closed ----------------------------------------
 

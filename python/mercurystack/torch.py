@@ -140,8 +140,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 give(State(model, optimizer, (), lines), states, job)
             self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
         else:
-            if broadcast:
-                _agreement.compare(lines, context, job, first_number)
+            _agreement.agree(lines, model, context, job, first_number, broadcast)
             _making.declare(self._parameters, job, first_number)
             if broadcast:
                 _agreement.broadcast(model, context, job, first_number)

@@ -705,7 +705,7 @@ class Serving(unittest.TestCase):
         for serve in False, True:
             place = f"127.0.0.1:{free_port()}"
             with self.subTest(serve=serve), mercurystack.Context("embedded", listen="127.0.0.1") as context, \
-                    unittest.mock.patch.object(mercurystack._job, "_FIRST_TOLD_S", 0.1), \
+                    unittest.mock.patch.object(mercurystack._job, "FIRST_TOLD_S", 0.1), \
                     self.assertLogs("mercurystack", "WARNING") as logs, self.assertRaises(mercurystack.JobFailedError):
                 context.open_job("alone", serve=serve, role="worker", rank=0, workers=2, servers=2, rendezvous=place, timeout_ms=1500)
             lines = [record.getMessage() for record in logs.records]

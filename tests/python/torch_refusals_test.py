@@ -2,9 +2,13 @@
 
 usage: torch_refusals_test.py PACKAGE_FOLDER LIBRARY
 """
+import logging
 import os
+import queue
 import signal
+import threading
 import unittest
+import unittest.mock
 
 from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, on_threads, sgd
 
@@ -12,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from mercurystack import JobFailedError, MercuryError
+from mercurystack import JobFailedError, MercuryError, _agreement
 
 
 class OfClosures(torch.optim.SGD):
@@ -231,7 +235,7 @@ class Refusals(unittest.TestCase):
 
     def operations_of_one_step(self, model):
         gradients = sum(parameter.requires_grad for parameter in model.parameters())
-        return gradients + 2  # the comparison of models and the first values
+        return gradients + 3  # the comparison of the optimizers' terms, that of models, and the first values
 
     def test_an_exception_out_of_it_does_not_wait(self):
         """For sums that never come, as the others do not push."""
@@ -317,13 +321,67 @@ class Disagreement(unittest.TestCase):
                 for failure in on_threads(lambda rank: self.failure_of((first, second)[rank](), rank, 100 * place)):
                     self.assertRegex(failure, "the workers' models differ: .*" + expected)
 
-    def failure_of(self, model, rank, number):
+    def make(self, model, rank, **terms):
+        return ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, self.cluster.contexts[rank + 1], self.cluster.workers[rank],
+                                  **terms)
+
+    def failure_of(self, model, rank, number, **terms):
         try:
-            ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, self.cluster.contexts[rank + 1],
-                               self.cluster.workers[rank], first_number=number)
-        except ValueError as failure:
+            self.make(model, rank, first_number=number, **terms)
+        except (ValueError, MercuryError) as failure:
             return str(failure)
         return "none"
+
+    def test_terms_that_differ(self):
+        """Neither of them is hung, and the job has not suffered."""
+        first, second = on_threads(lambda rank: self.failure_of(nn.Linear(4, 4), rank, 100 * rank))
+        told = r"different ScheduledOptimizers: worker {}'s has first_number={}, broadcast=True, worker {}'s first_number={}, broadcast=True"
+        self.assertRegex(first, told.format(0, 0, 1, 100))
+        self.assertRegex(second, told.format(1, 100, 0, 0))
+        told = on_threads(lambda rank: self.failure_of(nn.Linear(4, 4), rank, 200, broadcast=rank == 0))
+        self.assertRegex(told[0], "worker 0's has first_number=200, broadcast=True, worker 1's first_number=200, broadcast=False")
+        self.assertEqual(told[1], "none")
+        self.assertEqual(on_threads(lambda rank: self.failure_of(nn.Linear(4, 4), rank, 300)), ["none"] * 2)
+
+    def test_who_waits_for_another_says_for_what_and_is_told_what_it_waited_for(self):
+        lines, told = queue.Queue(), []
+        handler = logging.Handler()
+        handler.emit = lambda record: lines.put(record.getMessage())
+        logger = logging.getLogger("mercurystack")
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+        with unittest.mock.patch.object(_agreement, "FIRST_TOLD_S", 0.1):
+            waiting = threading.Thread(target=lambda: told.append(self.failure_of(nn.Linear(4, 4), 0, 0)))
+            waiting.start()
+            self.assertRegex(lines.get(timeout=FOREVER_S), "worker 0 of 2 waits for the others in the comparison of first_number= and broadcast=, ")
+            self.cluster.workers[1].close()
+            waiting.join()
+        self.assertRegex(told[0], r"the comparison of first_number= and broadcast=: worker 1 of 2 .*left the job")
+        self.assertNotRegex(told[0], "tensor [0-9]")
+
+    def test_buffers_of_all_kinds_are_worker_0s(self):
+        def model_of(rank):
+            model = nn.Linear(2, 2)
+            model.register_buffer("expanded", torch.full((1, 3), float(rank)).expand(2, 3))
+            model.register_buffer("conjugate", torch.conj(torch.full((3,), complex(rank, 1))))
+            model.register_buffer("negative", torch._neg_view(torch.full((3,), rank + 1.)))
+            model.register_buffer("turned", torch.full((2, 3), float(rank)).t())
+            model.register_buffer("bools", torch.full((3,), rank == 0))
+            model.register_buffer("one", torch.tensor(rank))
+            return model
+        models = [model_of(rank) for rank in range(WORKERS)]
+        on_threads(lambda rank: self.make(models[rank], rank))
+        for model in models:
+            for (name, value), expected in zip(model.named_buffers(), model_of(0).buffers()):
+                self.assertTrue(torch.equal(value.resolve_conj().resolve_neg(), expected.resolve_conj().resolve_neg()), (name, value))
+
+    def test_a_buffer_that_cannot_be_broadcast(self):
+        kinds = {"torch.sparse_coo on cpu": lambda: torch.eye(3).to_sparse(), "torch.qint8": lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)}
+        for place, (kind, make) in enumerate(kinds.items()):
+            model = nn.Linear(2, 2)
+            model.register_buffer("odd", make())
+            for told in on_threads(lambda rank: self.failure_of(model, rank, 100 * place)):
+                self.assertRegex(told, f"^odd: worker 0's goes to all, which has to be dense.* it is of .*{kind}.* broadcast=False")
 
     def test_without_comparing_them_servers_refuse_by_the_parameters_name(self):
         failures = []

@@ -9,12 +9,14 @@ import io
 import unittest
 import warnings
 
-from torch_lab import WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd
+from torch_lab import FOREVER_S, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd
 
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
+
+from mercurystack import _agreement
 
 OPTIMIZERS = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
@@ -546,7 +548,8 @@ class OnTheWire(Workers):
                                     **options) as optimizer:
                 nn.functional.cross_entropy(mine[1](mine[0](batches(1, rank)[0][0]).double()), batches(1, rank)[0][1]).backward()
                 optimizer.step()
-            return job.stats().bytes_pushed - before
+            job._terms.wait(FOREVER_S)  # of the workers' terms, which nobody waits for without broadcast=
+            return job.stats().bytes_pushed - before - _agreement._TERM.size
         whole, half = (self.on_each(lambda *of: sent(*of, number=number, wire_dtype=dtype))
                        for number, dtype in ((0, None), (100, torch.bfloat16)))
         self.assertEqual(whole, [4 * 1000 + 8 * 1020] * WORKERS)
