@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, TypeVar, Union, c
 import torch
 import torch.distributed as dist
 
+from mercurystack import _native
 from mercurystack._calls import Call
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
@@ -168,6 +169,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._calls += 1
         return -(self._calls << _LINE_BITS | zlib.crc32(line) >> 32 - _LINE_BITS)
 
+    def _root_of(self, opts: Any) -> int:
+        return _native.whole("root", 0 if opts is None else getattr(opts, "rootRank", opts), 0, self._size - 1)
+
     def _peer(self, rank: int, what: str) -> int:
         if not 0 <= rank < self._size or rank == self._rank:
             raise ValueError(f"{what}: rank {rank} is none of the other ranks of a group of {self._size}, whose rank {self._rank} this is")
@@ -220,11 +224,6 @@ def lists(lists_or_list: Union[Tensors, Lists], is_one: bool) -> Lists:
 def reduction_of(opts: Any) -> Any:
     """PyTorch's calls have options, those of a program to the group itself perhaps a ReduceOp, or nothing."""
     return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-
-
-def root_of(opts: Any) -> int:
-    root: int = 0 if opts is None else getattr(opts, "rootRank", opts)
-    return root
 
 
 def checked(tag: int) -> int:

@@ -30,7 +30,7 @@ from mercurystack._calls import Call
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import ALL, SUM, from_root
 from mercurystack._pieces import Key
-from mercurystack._group import Group, Lists, Tensors, also, checked, copy, dense, listed, lists, only, reduction_of, root_of, same, split
+from mercurystack._group import Group, Lists, Tensors, also, checked, copy, dense, listed, lists, only, reduction_of, same, split
 from mercurystack._sparse import sum_of
 from mercurystack._tensors import bytes_of
 from mercurystack._work import Work, timed_out
@@ -68,8 +68,8 @@ class ProcessGroup(Group):
     def reduce(self, tensors: Union[torch.Tensor, Tensors], opts: Any = None, op: Any = None, timeout: Any = None) -> Work:
         tensors = listed(tensors)
         tensor = only(tensors, "reduce")
-        return self._reduce("reduce", [tensor], reduction_of(opts if hasattr(opts, "reduceOp") else op), {0: tensor} if root_of(opts) == self._rank else {}, tensors,
-                            f", root {root_of(opts)}")
+        return self._reduce("reduce", [tensor], reduction_of(opts if hasattr(opts, "reduceOp") else op), {0: tensor} if self._root_of(opts) == self._rank else {}, tensors,
+                            f", root {self._root_of(opts)}")
 
     @also(output="output_tensors", input="input_tensors", input_tensor="input_tensors", op="opts")
     def reduce_scatter(self, output_tensors: Union[torch.Tensor, Tensors], input_tensors: Union[Tensors, Lists], opts: Any = None,
@@ -106,8 +106,8 @@ class ProcessGroup(Group):
         def finish(parts: Tensors) -> Tensors:
             copy(tensor, parts[0])
             return [tensor]
-        return self._exchange(Call("broadcast", tensor.numel(), tensor.dtype, f"root {root_of(opts)}"), Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
-                              from_root(root_of(opts)), ALL, finish, tensors)
+        return self._exchange(Call("broadcast", tensor.numel(), tensor.dtype, f"root {self._root_of(opts)}"), Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
+                              from_root(self._root_of(opts)), ALL, finish, tensors)
 
     @also(input_tensor="input_tensors")
     def allgather(self, output_tensors: Union[Tensors, Lists], input_tensors: Union[torch.Tensor, Tensors], opts: Any = None,
@@ -161,7 +161,7 @@ class ProcessGroup(Group):
     @also(input_tensor="input_tensors", root="opts")
     def gather(self, output_tensors: Union[Tensors, Lists], input_tensors: Union[torch.Tensor, Tensors], opts: Any = None, timeout: Any = None) -> Work:
         output_tensors, input_tensors = lists(output_tensors, isinstance(input_tensors, torch.Tensor)), listed(input_tensors)
-        tensor, root = only(input_tensors, "gather"), root_of(opts)
+        tensor, root = only(input_tensors, "gather"), self._root_of(opts)
         call = Call("gather", tensor.numel(), tensor.dtype, f"root {root}")
         if root != self._rank:
             return self._collect(call, {root: tensor}, {}, output_tensors)
@@ -172,7 +172,7 @@ class ProcessGroup(Group):
     @also(output_tensor="output_tensors", root="opts")
     def scatter(self, output_tensors: Union[torch.Tensor, Tensors], input_tensors: Union[Tensors, Lists], opts: Any = None, timeout: Any = None) -> Work:
         output_tensors, input_tensors = listed(output_tensors), lists(input_tensors, isinstance(output_tensors, torch.Tensor))
-        tensor, root = only(output_tensors, "scatter"), root_of(opts)
+        tensor, root = only(output_tensors, "scatter"), self._root_of(opts)
         call = Call("scatter", tensor.numel(), tensor.dtype, f"root {root}")
         if root != self._rank:
             return self._collect(call, {}, {root: tensor}, output_tensors)
@@ -237,7 +237,7 @@ class ProcessGroup(Group):
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         """The root's output has all ranks' inputs in a row; the others' outputs have no meaning."""
-        if root_of(opts) != self._rank:
+        if self._root_of(opts) != self._rank:
             return self.gather([], [input], opts)
         if not output.is_contiguous() or output.numel() != input.numel() * self._size:
             raise ValueError(f"gather_single: the output has {output.numel()} elements, {'' if output.is_contiguous() else 'not '}contiguous; "

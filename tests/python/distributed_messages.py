@@ -293,6 +293,9 @@ def check_all_forms_of_the_bindings(rank, size):
         called("allgather", outputs, own(0., 1.))
         assert [one.tolist() for one in outputs] == [[peer, peer + 1.] for peer in range(size)], outputs
         if group is not gloo:  # which does not have these in PyTorch 1
+            for root in -1, size, 2**32:
+                raised(ValueError, f"root: expected 0 to {size - 1}, got {root}", group.broadcast, own(1.), root)
+                raised(ValueError, f"root: expected 0 to {size - 1}, got {root}", group.gather, [], own(1.), root)
             output = torch.zeros(1)
             called("scatter", output, [own(10. * peer) for peer in range(size)] if rank == 1 else [], 1)
             assert output == 10 * rank + 1, output
