@@ -21,6 +21,7 @@ class JobParts {
   // it had if a half of all were its.
   JobParts(uint32_t all, uint32_t jobs) : own_(all / (5 * jobs)), kept_(own_ * jobs) {}
 
+  uint32_t own() const noexcept { return own_; }
   // `held` by a job becomes `now`.
   void change(uint32_t& held, uint32_t now) noexcept {
     kept_ += std::min(own_, held);

@@ -28,6 +28,7 @@ class LostChunks {
   }
 
   uint32_t size() const noexcept { return size_; }
+  bool has(JobSlot job) const noexcept { return lines_[job.value].first != kNone; }
   void add(JobSlot job, const LostChunk& lost) {
     uint32_t index = free_;
     if (index == kNone) {

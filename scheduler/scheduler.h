@@ -61,9 +61,9 @@ class Scheduler {
     // and up to 824 where its priority is far from all others of its session. A sum that is
     // complete takes one for all workers, unless it continues the last; and each worker that it
     // waits for a leaf of 524 bytes for each 64 consecutive priorities of such sums. Of leaves
-    // there are as many: 1,024 workers of one job may have 128 each, so that half are left to
-    // others (SendQueue). What is never used is never touched.
-    uint32_t max_ranges = 262'144;
+    // there are as many. 1,024 of each are a job's own (JobParts): a sum of as many workers finds
+    // its leaves, whatever others take. What is never used is never touched.
+    uint32_t max_ranges = 327'680;
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.
     uint32_t quantum_bytes = 65536;

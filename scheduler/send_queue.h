@@ -24,9 +24,10 @@ class SendQueue {
     Scheduler::Limits scheduler;
     // Range nodes of what jobs share that only retransmissions may use.
     uint32_t reserved_ranges = 8192;
-    // Lost chunks that may wait for a range node before this allocates: as many as packets may be
-    // in flight, since each is lost once and those that follow while nothing comes through are few.
-    uint32_t most_lost = 131'072;
+    // Lost chunks that may wait for a range node before this allocates: more than packets may be in
+    // flight (SentPool), since each is lost once and those that follow while nothing comes through
+    // are few.
+    uint32_t most_lost = 262'144;
   };
 
   explicit SendQueue(const Limits& limits)
@@ -43,10 +44,13 @@ class SendQueue {
   }
   // A member that takes its sums slowly, or in another order than others push them, must not take
   // what the jobs beside its own need, or those that come later: each has its part (JobParts).
-  // Whether new work of a job, for so many sessions that share it, is more than that: asked for
-  // every chunk. One look suffices where much is free.
+  // Whether new work of a job, for so many sessions that share it, is more than that, or would take
+  // the room for which lost chunks of the job wait: asked for every chunk. One look suffices where
+  // much is free.
   bool refuses(JobSlot job, uint32_t sessions) const noexcept {
-    return !has_plenty(sessions) && !scheduler_.has_part(job, sessions, limits_.reserved_ranges);
+    if (has_plenty(sessions)) [[likely]]
+      return false;
+    return waiting_.has(job) || !scheduler_.has_part(job, sessions, limits_.reserved_ranges);
   }
   // Whether any job may have a range for so many sessions.
   bool has_plenty(uint32_t sessions) const noexcept {

@@ -181,7 +181,7 @@ def table_of(options, rows, missing):
 
 
 def record_of(row):
-    return {name: middle_of(row[name], ".4g", False).replace("-", "") if name in FIGURES else row[name] for name in FIELDS}
+    return {name: row[name] if name not in FIGURES else middle_of(row[name], ".4g", False).removeprefix("-") for name in FIELDS}
 
 
 def one_round(options, port, mtu, runs, missing):

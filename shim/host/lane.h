@@ -100,11 +100,12 @@ class Lane {
         commands_(std::move(commands.first)),
         events_(std::move(events.second)) {}
 
-  // As many chunks can be lost at a time as packets are in flight.
+  // As many chunks can be lost at a time as packets are in flight: those that jobs share, their own
+  // (half as many, and one job's for sockets), and those of sessions.
   static ExchangeConfig exchange_of(const LaneConfig& config) {
     ExchangeConfig exchange = config.exchange;
     exchange.sends.most_lost =
-        std::min(exchange.sends.most_lost, config.engine.max_in_flight_packets);
+        std::min(exchange.sends.most_lost, 2 * config.engine.max_in_flight_packets);
     return exchange;
   }
 

@@ -32,7 +32,7 @@ class LinkSeat {
     return *this;
   }
   ~LinkSeat() {
-    if (taken_) taken_->fetch_sub(1, std::memory_order_relaxed);
+    if (taken_) taken_->fetch_sub(1, std::memory_order_release);
   }
 
   // Null: nothing is known of the link.
@@ -65,7 +65,7 @@ class LinkRegister {
                                                ", another context of this process says, not " +
                                                print_bits_per_second(8 * bytes_per_second));
     }
-    if (known.taken->load(std::memory_order_relaxed) >= SharedLink::kTurns) {
+    if (known.taken->load(std::memory_order_acquire) >= SharedLink::kTurns) {
       return Error(Errc::kLimit, "rate: at most " + std::to_string(SharedLink::kTurns) +
                                      " contexts of a process share the link of " +
                                      address.to_string());

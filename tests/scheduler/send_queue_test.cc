@@ -113,6 +113,31 @@ TEST_F(SendQueueTest, AJobThatHasLostManyChunksHoldsUpNoOther) {
   EXPECT_EQ(queue_.waiting(), kRanges);
 }
 
+// So that they do not become more and more while others hold what is shared.
+TEST_F(SendQueueTest, NewWorkDoesNotTakeTheRoomForWhichLostChunksOfItsJobWait) {
+  constexpr JobSlot kOther{1};
+  constexpr SessionSlot kOthers{2};
+  ASSERT_TRUE(queue_.scheduler().add_job(kOther).ok());
+  ASSERT_TRUE(queue_.scheduler().add_session(kOthers, kOther).ok());
+  queue_.scheduler().block(kOthers);
+  ASSERT_TRUE(queue_.admit(kFirst, chunk(0)));
+  fill(kOthers);  // more than it may by itself
+  queue_.send_again(kSecond, chunk(7));
+  EXPECT_EQ(queue_.waiting(), 1U);
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_FALSE(queue_.admit(kFirst, chunk(9)));
+  EXPECT_EQ(queue_.poll(), 1U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U);
+  EXPECT_EQ(sent(), 1U);
+  EXPECT_TRUE(queue_.admit(kFirst, chunk(9))) << "of its own";
+}
+
+// A sum of 1,024 workers takes as many leaves.
+TEST(SendQueueLimits, EachJobOwnsEnoughForASumOfAllWorkersThatAJobMayHave) {
+  const Scheduler::Limits limits;
+  EXPECT_EQ(JobParts(limits.max_ranges, limits.max_jobs).own(), 1024U);
+}
+
 // Where both may have it.
 TEST_F(SendQueueTest, WhatIsFreeIsDividedByTurns) {
   constexpr JobSlot kOther{1};

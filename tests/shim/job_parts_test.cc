@@ -231,30 +231,6 @@ TEST_F(SumsOutOfOrder, WhateverOthersTakeEachJobHasLeavesOfItsOwn) {
   EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
 }
 
-// It counts until it has ended: as many leaves as its workers would take are kept for its sums.
-TEST_F(SumsOutOfOrder, AJobOfManyWorkersThatHasEndedHoldsUpNobodysQuorum) {
-  const JobTerms quorum{.quorum = 2, .patience_ms = 1};
-  command::AddServerJob many;
-  many.job = JobSlot(1);
-  many.workers = kMaxWorkers;
-  many.shards = 1;
-  many.terms = quorum;
-  ASSERT_TRUE(does(many));
-  command::RemoveJob end;
-  end.job = many.job;
-  ASSERT_TRUE(does(end));
-  join(1);
-  join_job(JobSlot(2), 3, quorum);
-  for (header_.sender = 0; header_.sender < 2; ++header_.sender) {
-    ASSERT_EQ(exchange_.on_datagram(session_of(header_.sender), header_, elements_, 0),
-              Taken::kYes);
-  }
-  take_leaves(3, 7, 500);
-  EXPECT_EQ(counters_.get(Counter::kQuorumResults), 0U);
-  exchange_.poll(1'000'000'000);
-  EXPECT_EQ(counters_.get(Counter::kQuorumResults), 1U);
-}
-
 // Sums of rounds that all have passed: frames that have come are read between looks at them.
 TEST_F(SumsOutOfOrder, ThoseThatNobodyNeedsAreLeftInSteps) {
   constexpr uint32_t kRounds = 2000;

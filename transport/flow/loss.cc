@@ -82,8 +82,10 @@ void LossDetector::note_loss(const SentRecord& record) noexcept {
     late_ns_ /= 2;
     lately_ns_ = 0;
   }
-  declared_[declared_next_] =
-      Declared{record.number, largest_acked_ - record.number, record.sent_ns};
+  const uint64_t newest = newest_of_path(record);
+  declared_[declared_next_] = {record.number, newest > record.number ? newest - record.number : 1,
+                               record.sent_ns,
+                               static_cast<uint8_t>(record.tag.path() % kMostPaths)};
   declared_next_ = (declared_next_ + 1) % kRemembered;
   declared_count_ = std::min(declared_count_ + 1, kRemembered);
 }
@@ -97,8 +99,9 @@ void LossDetector::note_spurious(std::span<const NumberRange> ranges, uint64_t n
       if (declared.number > range.last) break;
       if (declared.number < range.first) continue;
       ++spurious_losses_;
-      note_reordering(std::max<uint64_t>(declared.distance, largest_acked_ - declared.number),
-                      now_ns - declared.sent_ns);
+      const uint64_t newest = newest_ == nullptr ? largest_acked_ : (*newest_)[declared.path];
+      const uint64_t distance = newest > declared.number ? newest - declared.number : 0;
+      note_reordering(std::max(declared.distance, distance), now_ns - declared.sent_ns);
       real_losses_ = 0;
       time_eighths_ = std::min(time_eighths_ + 1, kMaxTimeEighths);
       declared.distance = 0;

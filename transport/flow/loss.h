@@ -97,7 +97,8 @@ class LossDetector {
   }
 
   // From now on packets take several paths, as their tags say (SentTag::path), of which each keeps
-  // their order as one path does. The peer is elsewhere: the paths are others. Cold.
+  // their order as one path does. Again where the peer has moved, as the paths are others then.
+  // Cold.
   void take_paths() { newest_ = std::make_unique<std::array<uint64_t, kMostPaths>>(); }
   static constexpr size_t kMostPaths = 16;
 
@@ -128,8 +129,9 @@ class LossDetector {
 
   struct Declared {  // a packet declared lost: if it is acknowledged after all, the path reorders
     uint64_t number = 0;
-    uint64_t distance = 0;  // behind the largest acknowledged when it was declared
+    uint64_t distance = 0;  // behind the largest acknowledged of its path when it was declared
     uint64_t sent_ns = 0;
+    uint8_t path = 0;
   };
 
   template <class Sink>
@@ -143,17 +145,21 @@ class LossDetector {
       return;
     rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
   }
-  // It was acknowledged; `largest`, too, before. Late is what its own path's packets overtook.
+  // It has arrived; `largest`, too, before. Late is what its own path's packets overtook.
   void note_acked(const SentRecord& record, bool had_largest, uint64_t largest,
                   uint64_t now_ns) noexcept {
     if (newest_ != nullptr) [[unlikely]] {
-      uint64_t& newest = (*newest_)[record.tag.path() % kMostPaths];
-      had_largest = record.number < newest;
-      largest = newest;
-      newest = std::max(newest, record.number);
+      largest = newest_of_path(record);
+      had_largest = record.number < largest;
     }
     if (!had_largest || record.number >= largest || sent_before_move(record.number)) return;
     note_reordering(largest - record.number, now_ns - record.sent_ns);
+  }
+  void note_newest(const SentRecord& record) noexcept {
+    if (newest_ == nullptr) [[likely]]
+      return;
+    uint64_t& newest = (*newest_)[record.tag.path() % kMostPaths];
+    newest = std::max(newest, record.number);
   }
   // The largest number that was acknowledged of its path; 0: none yet.
   uint64_t newest_of_path(const SentRecord& record) const noexcept {
@@ -221,6 +227,7 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       progress = true;
       if (record.number == ranges.front().last) note_round_trip(record, ack_delay_ns, now_ns);
       note_acked(record, had_largest, previous_largest, now_ns);
+      note_newest(record);
       sink.packet_acked(record);
     }
   }
@@ -241,6 +248,7 @@ void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t larg
       history_.remove(cursor);
       note_progress(now_ns);
       if (record.number == largest) note_round_trip(record, ack_delay_ns, now_ns);
+      // Those below it that the same ACK acknowledges have not been overtaken: it is no newest yet.
       note_acked(record, any_acked_, largest_acked_, now_ns);
       sink.packet_refused(record);
     }

@@ -117,6 +117,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   most_ranges_ += job->shards.size();
   // Those taken stay in front until all are, and some may be of jobs that are gone.
   make_room(ranges_, ranges_.size() + 2 * most_ranges_);
+  job->held_up.reserve(job->tensors.size() * job->shards.size());
   make_room(completions_, kRefusalsPerPass + most_completions_);
   if (job->spec.terms.quorum > 0) {
     most_absent_words_ += job->absent_words_of_tensor();
@@ -272,7 +273,10 @@ const WorkerRange* Worker::held_up(JobSlot slot) const noexcept {
 void Worker::drop_held_up(JobSlot slot) noexcept {
   WorkerJob& job = *find(slot);
   job.held_up.pop();
-  jobs_held_up_ -= job.held_up.empty();
+  if (!job.held_up.empty()) return;
+  --jobs_held_up_;
+  has_steps_ = has_steps_ || job.has_steps();
+  if (job.partitions) release_due_ns_ = 0;
 }
 
 bool Worker::take_completion(WorkerCompletion& out) noexcept {

@@ -52,7 +52,7 @@ void Worker::release_all(WorkerJob& job) {
 void Worker::release(uint64_t now_ns) noexcept {
   release_due_ns_ = kNever;
   for (const auto& job : jobs_) {
-    if (!job || !job->partitions) continue;
+    if (!job || !job->partitions || !job->held_up.empty()) continue;
     PartitionRelease::Released released;
     // Within what ranges_ has room for beside a range of every tensor: the rest follows on the next
     // pass.

@@ -134,9 +134,10 @@ inline void Worker::queue_range(const WorkerJob& job, SessionSlot session,
       {session, {tensor.index, tensor.round, span, tensor.priority}, job.spec.job, job.life});
 }
 
-// Beside a range of every tensor: the rest follows on the next pass.
+// Beside a range of every tensor: the rest follows on the next pass, or when none is held up.
 inline bool Worker::has_room_for_ranges(const WorkerJob& job) const noexcept {
-  return ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
+  return job.held_up.empty() &&
+         ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
 }
 
 }  // namespace mercury

@@ -56,7 +56,8 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
       jobs_[slot].reset();
       continue;
     }
-    has_steps_ = has_steps_ || job->has_steps();
+    const bool waits = job->failed == Errc::kOk && !job->held_up.empty();
+    has_steps_ = has_steps_ || (job->has_steps() && !waits);
   }
   return found;
 }

@@ -14,6 +14,7 @@ struct Sink {
   std::vector<uint64_t> lost;
   std::vector<LossCause> causes;
   void packet_acked(const SentRecord& record) noexcept { acked.push_back(record.number); }
+  void packet_refused(const SentRecord& record) noexcept { acked.push_back(record.number); }
   void packet_lost(const SentRecord& record, LossCause cause) noexcept {
     lost.push_back(record.number);
     causes.push_back(cause);
@@ -180,6 +181,31 @@ TEST_F(LossTest, WhatPacketsOfItsPathOvertakeIsLost) {
   detector.on_timer(detector.deadline_ns(), sink);
   EXPECT_EQ(sink.lost, (std::vector<uint64_t>{1, 3, 6, 7, 8}));
   EXPECT_EQ(detector.probe_timeouts(), 0U);
+}
+
+// It has arrived behind them: the ACK that says so says so of them, too.
+TEST_F(LossTest, ARefusedPacketHasOvertakenNoneOfItsPath) {
+  detector.take_paths();
+  for (uint64_t n = 1; n < 65; ++n) send_on(1, n, n);
+  const std::vector<NumberRange> refused{{64, 64}};
+  detector.on_refused(refused, 64, 0, kRoundTrip, sink);
+  ack({{1, 64}}, kRoundTrip);
+  EXPECT_EQ(detector.packet_threshold(), 3U);
+  EXPECT_EQ(sink.acked.size(), 64U);
+}
+
+// A late one says how far its own path's packets are apart.
+TEST_F(LossTest, WhatWasLateOnItsPathIsMeasuredByThat) {
+  detector.take_paths();
+  send_on(1, 1, 0);
+  for (uint64_t n = 2; n < 500; ++n) send_on(0, n, 0);
+  for (uint64_t n = 500; n < 504; ++n) send_on(1, n, 0);
+  ack({{2, 499}}, kRoundTrip);
+  detector.on_timer(detector.deadline_ns(), sink);
+  ASSERT_EQ(sink.lost.front(), 1U) << "by its time alone";
+  ack({{1, 499}}, 3 * kRoundTrip);
+  EXPECT_EQ(detector.spurious_losses(), 1U);
+  EXPECT_LT(detector.packet_threshold(), 10U);
 }
 
 // However late one was.

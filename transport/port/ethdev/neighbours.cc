@@ -54,6 +54,7 @@ Status Neighbours::start() {
   const SignalBlock signals_are_for_other_threads;
   try {
     keeper_ = std::thread([this] { keep(); });
+    ::pthread_setname_np(keeper_.native_handle(), "mercury-neigh");
   } catch (const std::system_error& failed) {
     return Error::system(failed.code().value(), "cannot start the thread that asks for neighbours");
   }
