@@ -35,6 +35,20 @@ class Watched(torch.Tensor):
     _zero: Callable[[], None]
     _moved: bool  # somebody has put it elsewhere
 
+    def _plain(self) -> torch.Tensor:
+        self._read()
+        with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
+            return self.as_subclass(torch.Tensor)
+
+    def __deepcopy__(self, memo: Any) -> torch.Tensor:
+        return self._plain().clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._plain().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return repr(self._plain())
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = None) -> Any:
         if func in _NOTHING:
@@ -93,6 +107,8 @@ class ManagedParameter:
         self.due: Optional[dict[str, Any]] = None  # the group's options at the time of step()
         self.version = 0  # of its elements, at that time
         self.moves = True  # whether the step is for it
+        self.taken_away = False  # the program has put None in its place, before step()
+        self.zeroed = False  # by itself, since step()
         self.to_zero = False  # when it is updated
 
     def _view(self) -> torch.Tensor:
@@ -108,7 +124,7 @@ class ManagedParameter:
         self.watched: Watched = self.gradient.as_subclass(Watched)
         self.watched._read, self.watched._zero, self.watched._moved = self._on_read, self.zero_later, False
         for one in (self.gradient, self.watched):
-            one._of_mercury = True  # type: ignore[attr-defined]
+            one._of_mercury = id(one)  # type: ignore[attr-defined]  # not a copy's
 
     def collect(self) -> bool:
         """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
@@ -117,11 +133,14 @@ class ManagedParameter:
         in_place = (found is self.watched and not self.watched._moved or found is self.gradient) and self.gradient.data_ptr() == self._address
         if in_place and not self._is_apart:
             return False
+        if isinstance(found, Watched) and found is not self.watched:  # another parameter's
+            found._read()
         with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
             return self._bring(self.gradient if in_place else found, in_place)
 
     def _bring(self, found: Optional[torch.Tensor], in_place: bool) -> bool:
-        if found is None:
+        if found is None:  # as it zeroes
+            self.to_use()
             (self._memory if self._stage is None else self.gradient).zero_()
             self._leaves = self.gradient
             return False
@@ -170,13 +189,28 @@ class ManagedParameter:
             self._stage.bring(self.gradient, self._memory)
         elif self._is_apart:
             self.gradient.copy_(self._memory)
-        if self.parameter.grad is None:
-            self.to_zero = True
-        self._show(self.gradient)
+        found = self.parameter.grad
+        if found is None:
+            self.to_zero, self.taken_away = True, self.due is None
+        if found is None or self._is_own(found):
+            self._show(self.gradient)
+
+    def _is_own(self, found: torch.Tensor) -> bool:
+        return found is self.watched or found is self.gradient
+
+    def take_back(self) -> None:
+        """Behind its update: what the program has put in its place stays what the next backward pass adds to."""
+        found = self.parameter.grad
+        if found is not None and not self._is_own(found):
+            self.gradient.copy_(found)
+        self.to_use()
 
     def to_use(self) -> None:
         """Where the next backward pass adds to."""
         self._show(self.watched)
+
+    def to_read(self) -> None:
+        self._show(self.gradient)
 
     def _show(self, gradient: torch.Tensor) -> None:
         try:
@@ -197,6 +231,7 @@ class ManagedParameter:
 
     def zero_later(self) -> None:
         """By somebody who zeroes gradients one by one; later, where it is under way."""
+        self.zeroed = True
         if not self.sent:
             self.zero()
             return

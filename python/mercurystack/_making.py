@@ -89,7 +89,7 @@ def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Co
 def _check(name: str, parameter: torch.nn.Parameter) -> None:
     if parameter.device.type not in DEVICES or parameter.dtype not in FLOATING:
         raise ValueError(f"{name}: expected floating point on the CPU or on a GPU of CUDA's, got {parameter.dtype} on {parameter.device}")
-    if getattr(parameter.grad, "_of_mercury", False):
+    if getattr(parameter.grad, "_of_mercury", None) == id(parameter.grad):
         raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
 
 

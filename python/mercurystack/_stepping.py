@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from typing import Any, Callable, Iterator, Optional
 
@@ -25,8 +26,8 @@ def options_of(group: dict[str, Any]) -> dict[str, Any]:
     for key, value in group.items():
         if isinstance(value, torch.Tensor):
             options[key] = value.detach().clone()
-        elif isinstance(value, list) and key != "params":
-            options[key] = list(value)
+        elif key != "params":
+            options[key] = copy.copy(value)
     return options
 
 

@@ -139,7 +139,9 @@ class Watch:
         self._nodes.clear()
 
 
-def _before_accumulation(listener: Listener, one: ManagedParameter, gradients: tuple[torch.Tensor, ...]) -> None:
+def _before_accumulation(listener: Listener, one: ManagedParameter, gradients: tuple[Optional[torch.Tensor], ...]) -> None:
+    if gradients[0] is None:  # of a function that has none for it
+        return
     if gradients[0].is_sparse:
         raise RuntimeError(f"{one.name}: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
     if one.sent:

@@ -117,7 +117,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
-        self._has_begun = self._read_alone = False
+        self._has_begun, self._read_alone, self._is_updating = True, False, False
         self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
         self._optimized = _parameters_of(optimizer)
         self.copied = 0
@@ -174,7 +174,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.priority is None:
                 self._rank(one)
             if one.due is None and one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
-                one.zero()
+                one.zero_later()
+        if not place.name and torch.is_grad_enabled():
+            self._hears_end = False  # of a pass that failed
         if self._is_due:
             with self._lock:
                 self._update_at(place)
@@ -240,7 +242,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.copied += one.collect()
         one.sent = True
         if one.tensor is None:  # it has no elements
-            one.to_use()
+            one.to_read()
             return
         one.push()
         if self._timeline is not None:
@@ -323,32 +325,40 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                     groups[id(options)] = options  # nobody else's, but of those that are updated later
                     options["params"] = []
                 options["params"].append(one.parameter)
-        if groups and self._timeline is None:
-            self._stepper.step(list(groups.values()))
-        elif groups and self._timeline is not None:
-            with self._timeline.update([one.name for one in due if one.moves]):
-                self._stepper.step(list(groups.values()))
+        if groups:
+            self._step_of(list(groups.values()), due)
         if len(to_zero) == 1:
             to_zero[0].gradient.zero_()
         elif to_zero:
             torch._foreach_zero_([one.gradient for one in to_zero])
-        for one in to_zero:
-            one.to_zero = False
         for one in due:
-            one.to_use()
+            one.take_back()
+            one.to_zero = False
+
+    def _step_of(self, groups: list[dict[str, Any]], due: list[ManagedParameter]) -> None:
+        self._is_updating = True
+        try:
+            if self._timeline is None:
+                self._stepper.step(groups)
+            else:
+                with self._timeline.update([one.name for one in due if one.moves]):
+                    self._stepper.step(groups)
+        finally:
+            self._is_updating = False
 
     def _on_read(self, read: ManagedParameter) -> None:
         is_in_backward = _is_in_backward()
-        if is_in_backward and not read.sent:  # by a hook, before it is sent
+        if self._is_updating or (is_in_backward and not read.sent):  # by the optimizer; by a hook, before it is sent
             return
+        waits = any(one.sent for one in self._parameters)
+        if waits and not self._warned:
+            self._warned = True
+            warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
+                          "overlaps it", stacklevel=4)
         self.flush()
         if not any(one.sent for one in self._parameters):
             self._read_alone = True
             return
-        if not self._warned:
-            self._warned = True
-            warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
-                          "overlaps it", stacklevel=4)
         if is_in_backward:
             self._take_all()  # of those that the pass has come by
         else:
@@ -377,7 +387,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._hears_end = self._has_begun = False  # of a pass that failed it has not
         # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
         for one in self._parameters:
-            one.moves = (one.passes > 0 or one.parameter.requires_grad) and not (one.sent and one.parameter.grad is None)
+            away = one.sent and (one.parameter.grad is None or one.taken_away)
+            one.moves = (one.passes > 0 or one.parameter.requires_grad) and not away
+            one.taken_away = one.zeroed = False
         self._send_rest()
         groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
@@ -424,7 +436,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
         if self._is_skipped():
             self._begin_round()
-        self._has_begun, self._read_alone = True, False
+        self._has_begun, self._read_alone, self._hears_end = True, False, False
         for one in self._parameters:
             if one.due is not None:
                 one.to_zero = True
@@ -438,9 +450,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """Sends the gradients that were not sent yet, and waits for the averages of all: they can be read, and changed, until step().
         All workers call it, or read gradients. Before anything has come of the next step (a backward pass, zero_grad()) it is
         as flush()."""
+        begins = self._has_begun or any(one.zeroed or one.parameter.grad is None or not one.sent and one.parameter.grad is not one.watched
+                                        for one in self._parameters)
         self.flush()
-        if self._has_begun:
-            self._read_alone = False
+        if begins:
+            self._has_begun, self._read_alone = True, False
             self._send_rest()
         self._take_all()
 
@@ -465,6 +479,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             yield
         finally:
             self._sends = before
+            self._hears_end = False  # of a pass in it that failed: it has not
 
     def close(self) -> None:
         """Takes the step that is due, and leaves the model as it found it, without gradients, also where that step cannot be taken

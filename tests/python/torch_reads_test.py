@@ -3,12 +3,13 @@
 usage: torch_reads_test.py PACKAGE_FOLDER LIBRARY
 """
 import copy
+import pickle
 import threading
 import unittest
 import unittest.mock
 import warnings
 
-from torch_lab import WORKERS, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded, sgd
+from torch_lab import WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded, sgd
 
 import torch
 from torch import nn
@@ -167,6 +168,129 @@ class OfItsOwn(Workers):
         def loop(rank, model, optimizer):
             train(model, optimizer, rank, between=lambda i: model.share_memory() if i == 1 and isinstance(optimizer, ScheduledOptimizer) else None)
         self.compare(loop)
+
+
+class NoneOf(torch.autograd.Function):
+    """It has a gradient for the second value alone."""
+
+    @staticmethod
+    def forward(ctx, values, others):
+        return values + others
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient
+
+
+class Odd(nn.Module):
+    """A parameter without elements, and one of which a function has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.empty, self.none = nn.Linear(8, 4), nn.Parameter(torch.empty(0)), nn.Parameter(torch.ones(4))
+
+    def forward(self, values):
+        return NoneOf.apply(self.none, self.layer(values)) + self.empty.sum()
+
+
+class Places(Workers):
+    """What a program has put in a gradient's place, or has taken from there."""
+
+    def test_parameters_without_elements_or_gradients(self):
+        def loop(rank, model, optimizer):
+            for i in range(4):
+                optimizer.zero_grad()
+                model(torch.full((2, 8), 0.1 * i + rank)).square().sum().backward()
+                optimizer.step()
+        for place, make in enumerate((sgd, adam)):
+            self.compare(loop, make, model=lambda seed: seeded(seed, Odd), first_number=100 * place)
+
+    def test_none_before_synchronize(self):
+        """As PyTorch 2's model.zero_grad() leaves it, on a worker that has no batch."""
+        def loop(rank, model, optimizer):
+            for i, batch in enumerate(batches(5, rank)):
+                for one in model.parameters():
+                    if not one.requires_grad or isinstance(optimizer, ScheduledOptimizer):
+                        one.grad = None
+                    elif one.grad is not None:
+                        one.grad.zero_()
+                loss = loss_of(model, batch)
+                if not (i == 2 and rank == 1):
+                    loss.backward()
+                optimizer.synchronize()
+                clip(model)
+                optimizer.step()
+        self.compare(loop)
+
+    def test_none_before_another_is_read(self):
+        """There is no step for it."""
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            loss_of(model, batches(1, rank)[0]).backward()
+            model.side.weight.grad = None
+            float(model.first.weight.grad.norm())
+            optimizer.step()
+            optimizer.flush()
+            return model
+        for model in self.on_each(work):
+            self.assertTrue(torch.equal(model.side.weight, net(0).side.weight))
+            self.assertFalse(torch.equal(model.first.weight, net(0).first.weight))
+
+    def test_one_of_the_programs(self):
+        """Also where the next pass adds to it, and where it is on its way when it is put there."""
+        def loop(rank, model, optimizer):
+            for i, batch in enumerate(batches(5, rank)):
+                loss_of(model, batch).backward()
+                optimizer.synchronize()
+                with torch.no_grad():
+                    model.first.weight.grad = model.first.weight.grad.clamp(-0.01, 0.01)
+                optimizer.step()
+                if i == 2:
+                    optimizer.zero_grad()
+        self.compare(loop)
+
+        def constant(rank, model, optimizer):
+            for batch in batches(3, rank):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                if isinstance(optimizer, AveragedByHand):
+                    optimizer.synchronize()
+                model.first.weight.grad = torch.full_like(model.first.weight, 0.01)
+                optimizer.step()
+        self.compare(constant, first_number=100)
+
+    def test_a_log_behind_a_pass_that_failed_in_no_sync(self):
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            first, second = batches(2, rank)
+            loss = loss_of(model, first)
+            handle = model.first.weight.register_hook(lambda _: 1 / 0)
+            with self.assertRaises(ZeroDivisionError), optimizer.no_sync():
+                loss.backward()
+            handle.remove()
+            float(model.first.weight.grad.norm())
+            loss_of(model, second).backward()
+            optimizer.step()
+            optimizer.flush()
+            return model
+        self.same(*self.on_each(work))
+
+    def test_copies_are_plain_averages(self):
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            loss_of(model, batches(1, rank)[0]).backward()
+            gradient = model.first.weight.grad
+            self.assertTrue(repr(gradient).startswith("tensor("))
+            copied, loaded = copy.deepcopy(gradient), pickle.loads(pickle.dumps(gradient))
+            for one in (copied, loaded):
+                self.assertIs(type(one), torch.Tensor)
+                self.assertTrue(torch.equal(one, model.first.weight.grad))
+            return copied
+        one, other = self.on_each(work)
+        self.assertTrue(torch.equal(one, other))
 
 
 class Ends(Workers):
