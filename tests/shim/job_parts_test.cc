@@ -60,7 +60,7 @@ TEST_F(SumsThatNobodyTakes, LeaveRoomForOtherJobs) {
 TEST_F(SumsThatNobodyTakes, OfManyJobsLeaveRoomForTheOneThatComesLast) {
   uint32_t before = kLimits.max_ranges;
   for (uint16_t slot = 0; slot + 1U < kLimits.max_jobs; ++slot) {
-    const uint32_t most = 2 * kOwn + (kShared >> (slot + 1));
+    const uint32_t most = 2 * kOwn + static_cast<uint32_t>(uint64_t{kShared} >> (slot + 1));
     join(slot, most);
     const uint32_t taken = push(slot, most);
     EXPECT_GE(taken, kOwn);
