@@ -74,12 +74,10 @@ class Hooked:
         model.register_forward_pre_hook(lambda *_: None)
         for layer in model:
             layer.register_forward_pre_hook(self.before if apart else lambda *_: None)
-            layer.weight.register_hook(lambda _: None)
-            if hasattr(layer.weight, "register_post_accumulate_grad_hook"):
-                layer.weight.register_post_accumulate_grad_hook(lambda _: None)
-            else:
-                self.nodes.append(layer.weight.expand_as(layer.weight).grad_fn.next_functions[0][0])
-                self.nodes[-1].register_hook(lambda *_: None)
+            node = layer.weight.expand_as(layer.weight).grad_fn.next_functions[0][0]
+            self.nodes.append(node)
+            node.register_prehook(lambda _: None)
+            getattr(layer.weight, "register_post_accumulate_grad_hook", node.register_hook)(lambda *_: None)
 
     def before(self, layer, _):
         if self.is_due:
