@@ -3,6 +3,14 @@
 #include <algorithm>
 #include <array>
 
+namespace mercury {
+template class Engine<fuzz::TapPort, HostServices>;
+template class Lane<fuzz::TapPort>;
+template class HostOf<fuzz::TapPort>;
+template class sim::VirtualHost<fuzz::TapPort>;
+template class sim::VirtualCluster<sim::VirtualHost<fuzz::TapPort>>;
+}  // namespace mercury
+
 namespace mercury::fuzz {
 namespace {
 

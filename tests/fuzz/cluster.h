@@ -85,3 +85,12 @@ class Cluster {
 };
 
 }  // namespace mercury::fuzz
+
+// Compiled once, as those on plain ports are.
+namespace mercury {
+extern template class Engine<fuzz::TapPort, HostServices>;
+extern template class Lane<fuzz::TapPort>;
+extern template class HostOf<fuzz::TapPort>;
+extern template class sim::VirtualHost<fuzz::TapPort>;
+extern template class sim::VirtualCluster<sim::VirtualHost<fuzz::TapPort>>;
+}  // namespace mercury

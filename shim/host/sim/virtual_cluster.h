@@ -243,4 +243,6 @@ class VirtualCluster {
   std::vector<uint8_t> is_woken_;
 };
 
+extern template class VirtualCluster<VirtualHost<>>;
+
 }  // namespace mercury::sim

@@ -209,3 +209,12 @@ class VirtualHost {
 };
 
 }  // namespace mercury::sim
+
+// Compiled once (virtual_cluster.cc), on plain simulated ports: an engine takes longer than any of its
+// users.
+namespace mercury {
+extern template class Engine<sim::SimPort, HostServices>;
+extern template class Lane<sim::SimPort>;
+extern template class HostOf<sim::SimPort>;
+extern template class sim::VirtualHost<sim::SimPort>;
+}  // namespace mercury
