@@ -34,7 +34,7 @@ PIECE_BYTES = 4 << 20  # large enough that a piece's round trip does not count
 
 
 def describe(model: torch.nn.Module, managed: Iterable[str], more: str) -> list[str]:
-    """A line for each parameter and buffer, its name first; `more` is of the optimizer."""
+    """A line for each parameter and buffer, its name first; `more`, the last one, is of the optimizer."""
     trained = set(managed)
     lines = [f"{name} is {value.dtype} of shape {list(value.shape)}{', trained' if name in trained else ''}"
              f"{'' if value.layout == torch.strided else f', {value.layout}'}" for name, value in itertools.chain(model.named_parameters(), model.named_buffers())]
@@ -92,7 +92,8 @@ def with_first_number(failure: MercuryError, first_number: int) -> MercuryError:
 
 def refuse_difference(firsts: list[str], others: list[str], first_rank: int, rank: int) -> None:
     """ValueError: it says which line differs, and how."""
-    for first, other in itertools.zip_longest(firsts, others, fillvalue="nothing more"):
+    by_kind = itertools.chain(itertools.zip_longest(firsts[:-1], others[:-1], fillvalue="model has nothing more"), [(firsts[-1], others[-1])])
+    for first, other in by_kind:
         if first != other:
             raise ValueError(f"the workers' models differ: worker {first_rank}'s {first}, worker {rank}'s {other}")
 

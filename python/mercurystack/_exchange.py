@@ -227,7 +227,8 @@ class Exchange:
             own = self._ready(key, place, data, how, back, take_whole, Piece(ended))
             self._submit_behind_line(call, agreement, key, [own])
             return
-        whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
+        with torch.inference_mode(False):  # the progress thread writes it
+            whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
         self._submit_behind_line(call, agreement, key, [])
         try:
             for at, count in pieces:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol
 
 import torch
+from torch.nn.modules import module as torch_module
 
 from mercurystack._gradient import ManagedParameter
 
@@ -71,10 +72,34 @@ class Place:
         self.parameters: list[ManagedParameter] = []
         self.frozen: list[tuple[str, torch.nn.Parameter]] = []  # which the optimizer has too
         self.called = False
+        self._hook = 0  # its number
 
     def all(self) -> list[ManagedParameter]:
         """Also those of the modules in it."""
         return [self._of[one] for one in self._module.parameters() if one in self._of]
+
+    def begin(self, listener: Listener) -> Any:
+        handle = self._module.register_forward_pre_hook(_ForwardHook(self, listener))
+        self._hook = handle.id
+        self.come_first()
+        return handle
+
+    def come_first(self) -> bool:
+        """Before the hooks that compute weights from parameters, as weight_norm does. False: others came before it until now."""
+        hooks: Any = self._module._forward_pre_hooks
+        for number, hook in hooks.items():
+            if number == self._hook:
+                return True
+            if not isinstance(hook, _ForwardHook):  # nor another ScheduledOptimizer's
+                break
+        hooks.move_to_end(self._hook, last=False)
+        return False
+
+    def check_first(self) -> None:
+        """Where nothing was called around it, which would have put its hook first, or have taken all steps."""
+        if not self.come_first() or (self.name and torch_module._global_forward_pre_hooks):
+            raise RuntimeError(f"{self.name or 'the model'}: a forward pre-hook comes before ScheduledOptimizer's (prepend=True, or one for all modules), which may "
+                               "have read parameters whose step was not taken yet. Call the model that it was made with, not its parts, or flush() first")
 
     def check_frozen(self) -> None:
         for name, parameter in self.frozen:
@@ -116,11 +141,14 @@ class Watch:
     def _watch(self, module: torch.nn.Module, place: Place, listener: Listener) -> None:
         def flush(*_: Any) -> None:
             listener.flush()
-        handle = module.register_forward_pre_hook(_ForwardHook(place, listener))
-        # Before those that compute weights from parameters, as weight_norm does.
-        module._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
-        self._handles += [handle, module._register_state_dict_hook(_Hook(flush)),  # type: ignore[no-untyped-call]
+        self._handles += [place.begin(listener), module._register_state_dict_hook(_Hook(flush)),  # type: ignore[no-untyped-call]
                           module._register_load_state_dict_pre_hook(_Hook(flush))]  # type: ignore[no-untyped-call]
+
+    def come_first(self) -> bool:
+        """All the model's hooks, at the beginning of a pass. False: hooks for all modules come before them, whatever they do."""
+        for place in self._places.values():
+            place.come_first()
+        return not torch_module._global_forward_pre_hooks
 
     def place_of(self, one: ManagedParameter) -> Optional[Place]:
         """For a parameter that is read without a call of its module, as attention reads its output projection: the

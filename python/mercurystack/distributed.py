@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,7 @@ from mercurystack._exchange import ALL, SUM, from_root
 from mercurystack._pieces import Key
 from mercurystack._group import Group, Lists, Tensors, also, checked, copy, dense, listed, lists, only, reduction_of, same, split
 from mercurystack._sparse import sum_of
+from mercurystack._staging import DEVICES
 from mercurystack._tensors import bytes_of
 from mercurystack._work import Work, timed_out
 
@@ -246,7 +247,7 @@ class ProcessGroup(Group):
 
     # ---- about the group -----------------------------------------------------------------------
 
-    def _start_coalescing(self) -> None:
+    def _start_coalescing(self, device: Optional[torch.device] = None) -> None:
         """Messages leave at once, in a batch too."""
 
     def _end_coalescing(self, works: Any) -> None:
@@ -269,11 +270,31 @@ class ProcessGroup(Group):
     def getBackendName(self) -> str:
         return "mercury"
 
+    # PyTorch 2 asks a group for the backend of a device: it is the group.
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in _devices()]
+
+    def _get_backend(self, device: Union[str, torch.device]) -> ProcessGroup:
+        if torch.device(device).type not in _devices():
+            raise RuntimeError(f"the mercury backend takes tensors on {' and '.join(_devices())}, not on {device}")
+        return self
+
+    get_backend = _get_backend
+
+
+def _devices() -> list[str]:
+    return [name for name in DEVICES if name != "cuda" or torch.cuda.is_available()]
+
 
 def _register() -> None:
     takes = inspect.signature(dist.Backend.register_backend).parameters
     devices = {"devices": ["cpu", "cuda"]} if "devices" in takes else {}  # PyTorch 1 asks for none
     dist.Backend.register_backend("mercury", ProcessGroup, **devices)  # type: ignore[no-untyped-call]
+    # 2.15's flight recorder takes for granted that a group with devices is made of backends, unless its backend records for itself.
+    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add("mercury")
 
 
 _register()

@@ -180,12 +180,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._is_due:
             with self._lock:
                 self._update_at(place)
+        elif not place.name:
+            self._watch.come_first()
         if timeline is not None:
             timeline.forward(place.name or "model")
 
     def _update_at(self, place: Place) -> None:
+        if any(one.due is not None for one in place.parameters):
+            place.check_first()
         if not place.name:  # nothing of the model was used yet
-            if torch.is_grad_enabled():
+            if self._watch.come_first() and torch.is_grad_enabled():
                 self._update_arrived()
             else:
                 self.flush()

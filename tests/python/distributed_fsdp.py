@@ -1,4 +1,5 @@
-"""What distributed_program.py checks of PyTorch 2's fully_shard: the weights are those of one process that averages the gradients."""
+"""What distributed_program.py checks of PyTorch 2's fully_shard: the weights are those of one process that averages the gradients, and
+rank 0's checkpoint goes to all."""
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -29,6 +30,15 @@ def sharded(rank, size, fully_shard):
     return [parameter.full_tensor() for parameter in model.parameters()]
 
 
+def loaded(rank, size, fully_shard):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+    model = net()
+    state = {name: torch.full_like(value, 3.) for name, value in model.state_dict().items()} if rank == 0 else {}
+    fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (size,)))
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    return [parameter.full_tensor() for parameter in model.parameters()]
+
+
 def alone(size):
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -46,6 +56,8 @@ def check_fully_shard(rank, size):
     from torch.distributed.fsdp import fully_shard
     for one, other in zip(sharded(rank, size, fully_shard), alone(size), strict=True):
         assert torch.allclose(one, other, atol=1e-5), (one, other)
+    for value in loaded(rank, size, fully_shard):
+        assert (value == 3).all(), value
 
 
 CHECKS = (check_fully_shard,)

@@ -248,6 +248,17 @@ def check_futures_and_works(rank, size):
     dist.barrier()
 
 
+def check_batches(rank, size):
+    """Sends and receives to and from everybody, named at once."""
+    sent = [torch.full((4, 50_000 * (peer % 2) + 1), 10. * rank + peer) for peer in range(size)]
+    come = [torch.empty(4, 50_000 * (rank % 2) + 1) for _ in range(size)]
+    others = [peer for peer in range(size) if peer != rank]
+    works = dist.batch_isend_irecv([dist.P2POp(call, of[peer], peer) for call, of in ((dist.irecv, come), (dist.isend, sent)) for peer in others])
+    for work in works:
+        work.wait()
+    assert all((come[peer] == 10. * peer + rank).all() for peer in others), come
+
+
 def check_monitored_barrier(rank, size):
     dist.group.WORLD.monitored_barrier()
     if rank == size - 1:
@@ -346,4 +357,4 @@ CHECKS = (check_all_forms_of_the_bindings, check_views_that_are_conjugate_or_neg
           check_a_message_of_another_size, check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
           check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_a_gather_into_one,
           check_collectives_that_are_collected, check_reductions_as_gloo_has_them,
-          check_sums_of_sparse_tensors, check_futures_and_works, check_monitored_barrier)
+          check_sums_of_sparse_tensors, check_futures_and_works, check_batches, check_monitored_barrier)

@@ -200,6 +200,21 @@ def check_ddp(rank, size):
         assert torch.allclose(one, other, atol=1e-6), (one, other)
 
 
+def check_inference_mode(rank, size):
+    """As metrics are summed up: of tensors that were made in it or not, whoever waits where."""
+    for numel in (3, 100_000):  # the first time, and when the size has memory of its own
+        for turn in range(3):
+            with torch.inference_mode(rank == 0 or turn > 0):
+                data = torch.full((numel,), rank + 1.)
+                work = dist.all_reduce(data, async_op=True)
+            work.wait()
+            assert data.tolist() == [size * (size + 1) / 2] * numel, (numel, turn)
+            with torch.inference_mode():
+                rows = [torch.empty(numel) for _ in range(size)]
+                dist.all_gather(rows, torch.full((numel,), float(rank)))
+            assert all((row == peer).all() for peer, row in enumerate(rows)), (numel, turn)
+
+
 def check_functional_collectives(rank, size):
     """Of PyTorch 2, which its compiler understands."""
     dist.barrier()  # rank 0, whose store the others begin with, is not to end before they have begun
@@ -273,7 +288,7 @@ def beside_a_job():
 
 
 CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
-                          check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
+                          check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_inference_mode, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
           "functional": (check_functional_collectives,), "overtaking": (check_small_ones_overtake,), "fully_shard": distributed_fsdp.CHECKS,
           "daemons": (check_the_daemon, check_reductions, check_the_others, check_scattered_sums, check_a_subgroup, check_ddp)}

@@ -13,6 +13,7 @@ from torch_lab import FOREVER_S, WORKERS, AveragedByHand, ScheduledOptimizer, Wo
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
@@ -181,6 +182,25 @@ class Attending(nn.Module):
         return self.last(hidden * self.scales[1])
 
 
+class Doubling(nn.Module):
+    """Its weight is computed of a parameter by a hook, which somebody else puts there."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(20, 8)
+        self.last = nn.Linear(8, 20)
+        self.last.small = nn.Parameter(torch.randn(8) / 2)
+
+    def forward(self, words):
+        return self.last(self.words(words))
+
+    @staticmethod
+    def hook(module, values):
+        if hasattr(module, "small"):
+            return (values[0] * (module.small * 2),)
+        return None
+
+
 def normed(by):
     def make(seed):
         model = net(seed)
@@ -209,6 +229,23 @@ class Models(Workers):
     def test_weights_that_are_computed_of_parameters(self):
         self.compare(trained(), model=normed(nn.utils.weight_norm))
         self.compare(trained(), model=normed(nn.utils.parametrizations.orthogonal), first_number=100)
+
+    def test_hooks_that_somebody_puts_before_ours(self):
+        def before_others(rank, model, optimizer):
+            trained(1)(rank, model, optimizer)
+            hook = model.last.register_forward_pre_hook(Doubling.hook)
+            model.last._forward_pre_hooks.move_to_end(hook.id, last=False)  # as PyTorch 2's prepend=True
+            trained()(rank, model, optimizer)
+        self.compare(before_others, model=lambda seed: seeded(seed, Doubling))
+        hook = register_module_forward_pre_hook(Doubling.hook)
+        self.addCleanup(hook.remove)
+        self.compare(trained(), model=lambda seed: seeded(seed, Doubling), first_number=100)
+
+        def parts(rank, model, optimizer):
+            trained(1)(rank, model, optimizer)
+            model.last(model.words(batches(1, rank)[0][0]))
+        with self.assertRaisesRegex(RuntimeError, "^(words|last): a forward pre-hook comes before ScheduledOptimizer's"):
+            self.compare(parts, model=lambda seed: seeded(seed, Doubling), first_number=200)
 
     def test_bfloat16_by_autocast_and_a_scaler_that_is_off(self):
         def loop(rank, model, optimizer):
