@@ -12,6 +12,9 @@ constexpr uint64_t kPartingNs = 5'000'000'000;
 constexpr size_t kLeastParting = 768;
 // How long a stranger may have this host wait for members.
 constexpr uint64_t kMostOpenJobMs = 3'600'000;
+// So long the next life of a worker waits for its last one's end to be noticed (peer_timeout_ms is
+// 10 s where nobody says otherwise), before a job has begun.
+constexpr uint64_t kLastLifeNs = 15'000'000'000;
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
@@ -47,6 +50,11 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits && first) shape_ = join;
   if (fits) adopt_terms(join);
   if (fits) fits = check_rank(join);
+  if (may_be_next_life(join, fits)) {
+    const uint64_t deadline_ns = std::min(time_limit_ns(join, now_ns), now_ns + kLastLifeNs);
+    applicants_.push_back({link, std::move(join), deadline_ns});
+    return;
+  }
   if (!fits) {
     if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
     note_refused(join, fits.error());
@@ -61,6 +69,19 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   add_seat(std::move(seat));
 
   if (first) invite_servers(now_ns);
+  begin_if_complete(now_ns);
+}
+
+// Whether it takes the place of a worker that is lost, perhaps, which nobody knows yet.
+bool Coordinator::may_be_next_life(const message::Join& join, const Status& fits) const {
+  return !fits && fits.error().code == Errc::kRankTaken && phase_ == Phase::kGathering &&
+         join.role == Role::kWorker && join.rank >= 0 && shape_->terms.rejoin_ms > 0 &&
+         applicants_.size() < kMaxApplicants;
+}
+
+// Not while a worker may be lost whose next life waits: nobody would be ready without it.
+void Coordinator::begin_if_complete(uint64_t now_ns) {
+  if (phase_ != Phase::kGathering || !shape_ || !applicants_.empty()) return;
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
   if (Status known = check_servers(); !known) {
     return fail(known.error().code, known.error().message, now_ns);
@@ -207,7 +228,9 @@ void Coordinator::fail(Errc code, const std::string& text, uint64_t now_ns) {
 
 void Coordinator::on_closed(LinkId link, const Error& why, uint64_t now_ns) {
   std::erase_if(parting_, [&](const auto& parting) { return parting.first == link; });
-  std::erase_if(applicants_, [&](const Applicant& a) { return a.link == link; });
+  if (std::erase_if(applicants_, [&](const Applicant& a) { return a.link == link; }) > 0) {
+    return begin_if_complete(now_ns);
+  }
   if (Seat* seat = seat_of(link)) return seat_closed(*seat, why, now_ns);
   if (Invitation* invitation = invitation_of(link)) invitation_closed(*invitation, why, now_ns);
 }
@@ -228,10 +251,37 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
   if (Invitation* invitation = invitation_of(seat.link)) {
     invite_again(*invitation, now_ns);
   }
+  const Role role = seat.join.role;
+  const int rank = seat.join.rank;
   erase_seat(seat.link);
+  const auto next = std::find_if(applicants_.begin(), applicants_.end(), [&](const Applicant& a) {
+    return role == Role::kWorker && (rank < 0 || a.join.rank == rank);
+  });
+  if (next != applicants_.end()) {
+    Applicant applicant = std::move(*next);
+    applicants_.erase(next);
+    return join(applicant.link, std::move(applicant.join), now_ns);
+  }
   if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.join.served; })) {
     fail(Errc::kPeerLeft, "all programs left before the job began", now_ns);
   }
+}
+
+// Their ranks' workers are there: they would be known to be lost by now.
+void Coordinator::refuse_late_applicants(uint64_t now_ns) {
+  std::vector<Applicant> late;
+  std::erase_if(applicants_, [&](Applicant& applicant) {
+    if (applicant.deadline_ns > now_ns) return false;
+    late.push_back(std::move(applicant));
+    return true;
+  });
+  for (Applicant& applicant : late) {
+    const Status taken = check_rank(applicant.join);
+    const Error why = taken ? Error(Errc::kTimedOut, "its time limit passed") : taken.error();
+    note_refused(applicant.join, why);
+    dismiss(applicant.link, message::Fail{why.code, why.message}, now_ns);
+  }
+  if (!late.empty()) begin_if_complete(now_ns);
 }
 
 void Coordinator::on_timer(uint64_t now_ns) {
@@ -244,6 +294,7 @@ void Coordinator::on_timer(uint64_t now_ns) {
   std::erase_if(parting_, [](const auto& parting) { return parting.first == 0; });
   invite_due(now_ns);
   if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return on_rejoin_timer(now_ns);
+  refuse_late_applicants(now_ns);
   for (const Seat& seat : seats_) {
     if (seat.deadline_ns > now_ns) continue;
     const bool gathering = phase_ == Phase::kGathering;

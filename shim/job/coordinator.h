@@ -102,6 +102,9 @@ class Coordinator {
   }
   Status check_servers() const;  // whether they know what the job asks for
   Status check_rank(message::Join& join) const;
+  bool may_be_next_life(const message::Join& join, const Status& fits) const;
+  void begin_if_complete(uint64_t now_ns);
+  void refuse_late_applicants(uint64_t now_ns);
   void invite_servers(uint64_t now_ns);
   bool may_invite() const;  // one more, now
   void invite(Invitation& invitation);
