@@ -41,7 +41,7 @@ inline bool extend(RangeNode& last, const ChunkRange& range) noexcept {
 // its own ranges, and as many for its places in those that are shared (SharedPlaces). So where
 // sessions are few, all find what they may use, and as much again is there for those that are
 // removed and not dropped yet. Otherwise there are as many leaves as ranges: own ranges alone never
-// run out of them, places may (leaves_are_scarce). Worst case, all priorities of all ranges far
+// run out of them, places may. Worst case, all priorities of all ranges far
 // apart: 28 + 520 + 264 bytes a range and 12 for the free lists, 270 MB at 327,680 ranges; what is
 // never used is never touched.
 struct RangePools {
@@ -49,16 +49,19 @@ struct RangePools {
       : ranges(max_ranges),
         trie(at_most(max_ranges, 3 * 16, max_sessions),
              at_most(max_ranges, 3 * 1024, max_sessions)),
-        leaves_are_scarce(trie.leaf.available() == max_ranges) {}
+        never_needed_(trie.leaf.available() == max_ranges ? 0 : ~trie.leaf.available()) {}
+
+  // More than anybody asks for where they cannot run out.
+  uint32_t free_leaves() const noexcept { return trie.leaf.available() + never_needed_; }
 
   NodePool<RangeNode> ranges;
   TriePools trie;
-  const bool leaves_are_scarce;
 
  private:
   static uint32_t at_most(uint32_t ranges, uint64_t per_session, uint32_t sessions) {
     return static_cast<uint32_t>(std::min<uint64_t>(ranges, per_session * sessions));
   }
+  uint32_t never_needed_;  // leaves that are not there, as there are too few sessions for them
 };
 
 class RangeQueue {
@@ -70,14 +73,15 @@ class RangeQueue {
     return trie_.contains(priority, pools.trie);
   }
 
+  // Whether a range continues the one that append() put somewhere last, which is longer now. Else
+  // nothing changed. (Sums become complete one after the other: mostly it does.)
+  bool continue_last(const ChunkRange& range, RangePools& pools) noexcept {
+    return last_ != kNil && range.priority == last_priority_ && extend(pools.ranges[last_], range);
+  }
   // kNot: no node is free, nothing changed. kLonger: the last range is, nothing else changed.
   enum class Appended : uint8_t { kNot, kLonger, kNew };
   // Behind everything of its priority.
   Appended append(const ChunkRange& range, RangePools& pools) noexcept {
-    // Sums become complete one after the other: mostly each continues the last one.
-    if (last_ != kNil && range.priority == last_priority_ && extend(pools.ranges[last_], range)) {
-      return Appended::kLonger;
-    }
     PriorityList* list = trie_.ensure(range.priority, pools.trie);
     if (list == nullptr) return Appended::kNot;
     const bool has_fresh = list->head != kNil && pools.ranges[list->head].last_again != list->tail;

@@ -50,6 +50,7 @@ static_assert(sizeof(JobNode) == 128);
 struct LastCut {
   RangeNode* range = nullptr;  // of a session that is alone at its priority; null: look it up
   SessionNode* session = nullptr;
+  uint32_t turn = 0;  // turn_of() the chunk's job
   ScheduledChunk chunk;
 };
 
@@ -57,6 +58,7 @@ struct LastSharedCut {
   RangeNode* range = nullptr;
   PriorityList* place = nullptr;  // of the session in it; null: look it up
   SessionNode* session = nullptr;
+  uint32_t turn = 0;
   ScheduledChunk chunk;
 };
 
@@ -81,7 +83,8 @@ struct Scheduler::State {
         max_jobs(limits.max_jobs),
         turns(limits.turns),
         jobs(limits.max_jobs + 1),
-        round(limits.max_jobs + 1, limits.quantum_bytes) {
+        round(limits.max_jobs + 1, limits.quantum_bytes),
+        settled(stock()) {
     round.open(max_jobs, 1);
   }
 
@@ -99,6 +102,12 @@ struct Scheduler::State {
   uint32_t linked_sessions = 0;
   LastCut last;
   LastSharedCut last_shared;
+  struct Stock {  // what is free in the pools
+    uint32_t ranges;
+    uint32_t leaves;
+    friend bool operator==(const Stock&, const Stock&) = default;
+  };
+  Stock settled;  // between the calls of all functions the stock; in them what it was
 
   bool has(SessionSlot slot) const noexcept {
     return slot.value < sessions.size() && sessions[slot.value].present;
@@ -176,16 +185,14 @@ struct Scheduler::State {
     jobs[s.job.value].chunks += added - taken;
     chunks += added - taken;
   }
-  // What the job has taken of the pools, or given back, since they had so much.
-  struct Stock {
-    uint32_t ranges;
-    uint32_t leaves;
-  };
   Stock stock() const noexcept { return {pools.ranges.available(), pools.trie.leaf.available()}; }
-  void settle(JobNode& job, const Stock& before) noexcept {
-    const Stock now = stock();
-    range_parts.change(job.ranges, job.ranges + before.ranges - now.ranges);
-    leaf_parts.change(job.leaves, job.leaves + before.leaves - now.leaves);
+  // What was taken of the pools or given back since the last time is the job's. Null: it is not
+  // there any more.
+  [[gnu::noinline]] void settle(JobNode* job) noexcept {
+    const Stock before = std::exchange(settled, stock());
+    if (job == nullptr) return;
+    range_parts.change(job->ranges, job->ranges + before.ranges - settled.ranges);
+    leaf_parts.change(job->leaves, job->leaves + before.leaves - settled.leaves);
   }
   void count_shared(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
     s.shared_chunks += added - taken;
@@ -193,8 +200,7 @@ struct Scheduler::State {
     chunks += added - taken;
   }
   bool cut_again(ScheduledChunk& out) noexcept {
-    if (last.range == nullptr || last.range->chunks.count < 2 ||
-        !round.keeps_turn(turn_of(last.chunk.job))) {
+    if (last.range == nullptr || last.range->chunks.count < 2 || !round.keeps_turn(last.turn)) {
       return false;
     }
     out = last.chunk;
@@ -206,7 +212,7 @@ struct Scheduler::State {
   bool cut_shared_again(ScheduledChunk& out) noexcept {
     if (last_shared.place == nullptr ||
         last_shared.range->chunks.count - last_shared.place->tail < 2 ||
-        !round.keeps_turn(turn_of(last_shared.chunk.job))) {
+        !round.keeps_turn(last_shared.turn)) {
       return false;
     }
     out = last_shared.chunk;
@@ -220,6 +226,19 @@ struct Scheduler::State {
     last_shared.place = nullptr;
   }
 
+  // A range that does not continue the session's last one. False: no node is free.
+  [[gnu::noinline]] bool append(uint32_t index, const ChunkRange& range) noexcept {
+    SessionNode& s = sessions[index];
+    const RangeQueue::Appended appended = s.queue.append(range, pools);
+    if (appended == RangeQueue::Appended::kNot) return false;
+    count(s, range.chunks.count, 0);
+    if (appended == RangeQueue::Appended::kNew) {
+      settle(&jobs[s.job.value]);
+      forget_last();
+      place(index);
+    }
+    return true;
+  }
   // Where a range for several sessions begins this one has a place, which it may not have had.
   [[gnu::noinline]] void stand(SessionSlot slot, const SharedRanges::Appended& at,
                                uint16_t priority) noexcept {
@@ -353,11 +372,10 @@ uint32_t Scheduler::drop_removed(uint32_t most) noexcept {
   uint32_t left = most;
   while (left > 0 && !state_->removed.empty()) {
     Removed& gone = state_->removed.back();
-    const State::Stock before = state_->stock();
     gone.queue.drop(state_->pools, left);
     if (!gone.places.empty()) gone.places.drop(*gone.shared, state_->pools, left);
     JobNode& job = state_->jobs[gone.job.value];
-    if (job.present && job.life == gone.life) state_->settle(job, before);
+    state_->settle(job.present && job.life == gone.life ? &job : nullptr);
     if (gone.queue.empty() && gone.places.empty()) state_->removed.pop_back();
   }
   return most - left;
@@ -367,15 +385,8 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   State& st = *state_;
   if (!st.has(slot) || range.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
-  const State::Stock before = st.stock();
-  const RangeQueue::Appended appended = session.queue.append(range, st.pools);
-  if (appended == RangeQueue::Appended::kNot) return false;
+  if (!session.queue.continue_last(range, st.pools)) return st.append(slot.value, range);
   st.count(session, range.chunks.count, 0);
-  if (appended == RangeQueue::Appended::kNew) {
-    st.settle(st.jobs[session.job.value], before);
-    st.forget_last();
-    st.place(slot.value);
-  }
   return true;
 }
 
@@ -385,14 +396,13 @@ bool Scheduler::admit_all(JobSlot slot, std::span<const SessionSlot> sessions,
   if (!st.has(slot) || sessions.empty() || range.chunks.count == 0) return true;
   if (st.jobs[slot.value].shared == nullptr || !st.has_room_for(sessions.size())) return false;
   JobNode& job = st.jobs[slot.value];
-  const State::Stock before = st.stock();
   const SharedRanges::Appended at = job.shared->append(range, st.pools);
   for (const SessionSlot one : sessions) {
     SessionNode& session = st.sessions[one.value];
     session.shared_chunks += range.chunks.count;
     if (!session.places.stands_in(range.priority)) st.stand(one, at, range.priority);
   }
-  st.settle(job, before);
+  if (st.stock() != st.settled) st.settle(&job);
   const uint64_t chunks = uint64_t{sessions.size()} * range.chunks.count;
   job.shared_chunks += chunks;
   st.chunks += chunks;
@@ -404,9 +414,8 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
   if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
   st.forget_last();
-  const State::Stock before = st.stock();
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
-  st.settle(st.jobs[session.job.value], before);
+  st.settle(&st.jobs[session.job.value]);
   st.count(session, one_chunk.chunks.count, 0);
   st.place(slot.value);
   return true;
@@ -428,7 +437,6 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   out.job = session.job;
   RangeQueue::Cut cut;
   PriorityList* place = nullptr;
-  const State::Stock before = st.stock();
   if (session.places.empty()) {
     cut = session.queue.cut(priority, out, st.pools);
     st.count(session, 0, 1);
@@ -436,7 +444,7 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
     place = session.places.cut(priority, out, *st.jobs[session.job.value].shared, st.pools, cut);
     st.count_shared(session, 0, 1);
   }
-  if (cut.range == nullptr) st.settle(st.jobs[session.job.value], before);
+  if (cut.range == nullptr) st.settle(&st.jobs[session.job.value]);
   if (st.jobs[session.job.value].unit_chunks > 1) {
     st.go_on_with_unit(index, cut.range != nullptr, out);
   } else if (!cut.more) {
@@ -444,9 +452,9 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   } else if (session.next != kNil) {
     st.rotate(index);
   } else if (place == nullptr) {
-    st.last = {cut.range, &session, out};
+    st.last = {cut.range, &session, st.turn_of(out.job), out};
   } else {
-    st.last_shared = {cut.range, place, &session, out};
+    st.last_shared = {cut.range, place, &session, st.turn_of(out.job), out};
   }
   return true;
 }
@@ -491,15 +499,10 @@ bool Scheduler::has_part(JobSlot slot, uint32_t leaves, uint32_t reserve) const 
   const State& st = *state_;
   if (!st.has(slot)) return true;
   const JobNode& job = st.jobs[slot.value];
-  const State::Stock free = st.stock();
-  return st.range_parts.may_take(job.ranges, 1, free.ranges, reserve) &&
-         (!st.pools.leaves_are_scarce ||
-          st.leaf_parts.may_take(job.leaves, leaves, free.leaves, reserve));
+  return st.range_parts.may_take(job.ranges, 1, st.pools.ranges.available(), reserve) &&
+         st.leaf_parts.may_take(job.leaves, leaves, st.pools.free_leaves(), reserve);
 }
 uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
-uint32_t Scheduler::free_leaves() const noexcept {
-  const RangePools& pools = state_->pools;
-  return pools.leaves_are_scarce ? pools.trie.leaf.available() : kPlenty;
-}
+uint32_t Scheduler::free_leaves() const noexcept { return state_->pools.free_leaves(); }
 
 }  // namespace mercury

@@ -124,9 +124,8 @@ class Scheduler {
   uint64_t queued_chunks(SessionSlot session) const noexcept;
   uint32_t free_ranges() const noexcept;
   // Of max_ranges; a session holds one for each 64 consecutive priorities of which it has something
-  // queued. kPlenty where they cannot run out, as there are too few sessions.
+  // queued. More than anybody asks for where they cannot run out, as there are too few sessions.
   uint32_t free_leaves() const noexcept;
-  static constexpr uint32_t kPlenty = ~uint32_t{0};
   // What the job has of both, until it is dropped.
   uint32_t held_ranges(JobSlot job) const noexcept;
   uint32_t held_leaves(JobSlot job) const noexcept;

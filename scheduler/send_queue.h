@@ -74,7 +74,8 @@ class SendQueue {
       return;
     for (const SessionSlot session : sessions) send_again(session, range);
   }
-  void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
+  // Out of line: what is lost does not take the registers of what is not.
+  [[gnu::noinline]] void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
     if (!has_room(session) || !scheduler_.readmit(session, chunk)) [[unlikely]]
       keep(session, chunk);
   }
