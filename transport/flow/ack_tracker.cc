@@ -12,8 +12,8 @@ uint32_t AckTracker::find(uint64_t number) const noexcept {
   return index;
 }
 
-bool AckTracker::is_new(uint64_t number) const noexcept {
-  if (is_ahead(number)) return !is_far_ahead(number);  // nearly all
+bool AckTracker::is_new_elsewhere(uint64_t number) const noexcept {
+  if (is_ahead(number)) return !is_far_ahead(number);
   if (number < floor_) return false;
   const uint32_t index = find(number);
   if (index < count_ && ranges_[index].first <= number) return false;
@@ -30,6 +30,7 @@ bool AckTracker::on_out_of_order(uint64_t number, bool eliciting, bool ack_now, 
     largest_arrival_ = arrival;
   }
   record(number);
+  next_ = largest() + 1;
   if (eliciting) note_eliciting(ack_now || !first, now_ns);
   return true;
 }

@@ -33,7 +33,9 @@ class AckTracker {
   // arrives is less, until it counts as lost.
   static constexpr uint64_t kMostAhead = uint64_t{1} << 32;
 
-  bool is_new(uint64_t number) const noexcept;
+  bool is_new(uint64_t number) const noexcept {
+    return is_next(number) || is_new_elsewhere(number);
+  }
   // Why it is not: too far ahead.
   bool is_far_ahead(uint64_t number) const noexcept {
     return is_ahead(number) && number - ranges_[count_ - 1].last > kMostAhead;
@@ -43,10 +45,9 @@ class AckTracker {
   // `arrival`: it may have come before `now_ns`, when it was taken.
   bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns,
                    const Arrival& arrival = {}) noexcept {
-    // Nothing follows the largest number there is.
-    if (count_ == 0 || number == 0 || number - 1 != ranges_[count_ - 1].last) [[unlikely]] {
+    if (!is_next(number)) [[unlikely]]
       return on_out_of_order(number, eliciting, ack_now, now_ns, arrival);
-    }
+    next_ = number + 1;
     ranges_[count_ - 1].last = number;
     reports_[count_ - 1] = kReports;
     largest_at_ns_ = now_ns;
@@ -81,13 +82,15 @@ class AckTracker {
   [[gnu::cold]] bool take_missing_for_long(uint64_t now_ns, uint64_t bear_ns) noexcept;
 
  private:
+  // Nearly all are.
+  bool is_next(uint64_t number) const noexcept { return number == next_ && number != 0; }
+  bool is_new_elsewhere(uint64_t number) const noexcept;
   bool is_ahead(uint64_t number) const noexcept {
     return count_ > 0 && number > ranges_[count_ - 1].last;
   }
   static constexpr uint64_t kOvertaking = 3;  // RFC 9002 6.1.1's packet threshold
   static constexpr uint8_t kReports = 16;     // 0.2^16: all lost only when the path is down
 
-  // Not the next after the largest.
   bool on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns,
                        const Arrival& arrival) noexcept;
   void note_eliciting(bool ack_now, uint64_t now_ns) noexcept {
@@ -108,6 +111,7 @@ class AckTracker {
   std::array<NumberRange, kMaxRanges> ranges_;
   std::array<uint8_t, kMaxRanges> reports_{};
   uint32_t count_ = 0;
+  uint64_t next_ = 0;           // after the largest; 0: there is none
   uint64_t floor_ = 0;          // numbers below are not new
   uint64_t largest_at_ns_ = 0;  // when it was taken
   Arrival largest_arrival_;
