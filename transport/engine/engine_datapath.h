@@ -92,7 +92,7 @@ bool Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     }
   }
   const SessionSlot slot = sessions_.slot_of(header.session);
-  sessions_.touch(slot);
+  sessions_.touch(slot, *entry);
   if (datagram) {
     receive_datagram(slot, *entry, header, payload, frame);
     return false;
@@ -265,7 +265,7 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       port_.tx_cancel(frame);
       service_.on_lost(datagram.session, datagram.tag);
     }
-    sessions_.touch(datagram.session);
+    sessions_.touch(datagram.session, entry);
     update_block(datagram.session, entry);
     if (!has_room) [[unlikely]]
       break;

@@ -15,12 +15,16 @@ constexpr uint32_t kMaxSessions = (1U << 16) - 1;
 SessionTable::SessionTable(uint32_t capacity, uint64_t seed)
     : hellos_(0, HelloHash(seed)), peers_(0, HelloHash(seed)) {
   capacity = std::min(capacity, kMaxSessions);
-  slot_bits_ = static_cast<uint32_t>(std::bit_width(capacity));  // of slot + 1
+  const auto slot_bits =
+      static_cast<uint32_t>(std::bit_width(std::max(capacity, 1U)));  // of slot + 1
+  slot_mask_ = (1U << slot_bits) - 1;
   entries_.resize(capacity);
-  generations_.resize(capacity);
+  numbers_.resize(slot_mask_ + size_t{1});
   std::array<unsigned char, randombytes_SEEDBYTES> key{};
   std::memcpy(key.data(), &seed, sizeof seed);
-  randombytes_buf_deterministic(generations_.data(), capacity * sizeof generations_[0], key.data());
+  randombytes_buf_deterministic(numbers_.data() + 1, capacity * sizeof numbers_[0], key.data());
+  for (uint32_t i = 1; i <= capacity; ++i) numbers_[i] = (numbers_[i] << slot_bits) | i;
+  numbers_[0] = 1;
   touched_.reserve(capacity);
   free_.reserve(capacity);
   for (uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
@@ -53,23 +57,9 @@ void SessionTable::release(SessionSlot slot) {
   forget_addresses(slot);
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
-  ++generations_[slot.value];
+  numbers_[slot.value + 1] += slot_mask_ + 1;  // the next generation
   free_.push_back(slot.value);
   --size_;
-}
-
-uint32_t SessionTable::number_of(SessionSlot slot) const {
-  return (generations_[slot.value] << slot_bits_) | (slot.value + 1);
-}
-
-SessionSlot SessionTable::slot_of(uint32_t number) const noexcept {
-  return SessionSlot((number & ((1U << slot_bits_) - 1)) - 1);
-}
-
-SessionEntry* SessionTable::find(uint32_t number) noexcept {
-  const SessionSlot slot = slot_of(number);
-  if (!in_use(slot) || number_of(slot) != number) return nullptr;
-  return entries_[slot.value].get();
 }
 
 SessionEntry* SessionTable::find_token(Token token, SessionSlot& slot) {
@@ -113,13 +103,6 @@ void SessionTable::move(SessionSlot slot, const Endpoint& remote) {
   entry.remote = remote;
   if (entry.peer_hello != 0) hellos_.insert_or_assign({remote, entry.peer_hello}, slot);
   if (entry.peer_number != 0) peers_.insert_or_assign({remote, entry.peer_number}, slot);
-}
-
-void SessionTable::touch(SessionSlot slot) noexcept {
-  SessionEntry& entry = *entries_[slot.value];
-  if (entry.touched) return;
-  entry.touched = true;
-  touched_.push_back(slot);  // reserved for all slots
 }
 
 void SessionTable::clear_touched() noexcept {

@@ -75,11 +75,16 @@ class SessionTable {
   // A free slot, or false when all are taken.
   bool allocate(SessionSlot& slot);
   void release(SessionSlot slot);
-  uint32_t number_of(SessionSlot slot) const;
+  uint32_t number_of(SessionSlot slot) const { return numbers_[slot.value + 1]; }
 
   // The entry that `number` names, or null. Constant time, any input.
-  SessionEntry* find(uint32_t number) noexcept;
-  SessionSlot slot_of(uint32_t number) const noexcept;
+  SessionEntry* find(uint32_t number) noexcept {
+    const uint32_t place = number & slot_mask_;
+    return numbers_[place] == number ? entries_[place - 1].get() : nullptr;
+  }
+  SessionSlot slot_of(uint32_t number) const noexcept {
+    return SessionSlot((number & slot_mask_) - 1);
+  }
   SessionEntry& at(SessionSlot slot) noexcept { return *entries_[slot.value]; }
   bool in_use(SessionSlot slot) const noexcept {
     return slot.value < entries_.size() && entries_[slot.value] != nullptr;
@@ -97,7 +102,12 @@ class SessionTable {
   uint32_t size() const noexcept { return size_; }
 
   // A session whose deadline or pending frames may have changed; visited at the end of the pass.
-  void touch(SessionSlot slot) noexcept;
+  void touch(SessionSlot slot) noexcept { touch(slot, at(slot)); }
+  [[gnu::always_inline]] void touch(SessionSlot slot, SessionEntry& entry) noexcept {
+    if (entry.touched) return;
+    entry.touched = true;
+    touched_.push_back(slot);  // reserved for all slots
+  }
   const std::vector<SessionSlot>& touched() const noexcept { return touched_; }
   void clear_touched() noexcept;
   // All but the first `visited` stay.
@@ -119,13 +129,15 @@ class SessionTable {
   void forget_addresses(SessionSlot slot);
 
   std::vector<std::unique_ptr<SessionEntry>> entries_;
-  std::vector<uint32_t> generations_;
+  // Of the session in each slot, or of the next one there: by slot and one, as numbers hold it.
+  // What names no slot has a number that would be looked for elsewhere.
+  std::vector<uint32_t> numbers_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> peers_;  // that have told a token
   Deadlines deadlines_{1};  // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;
-  uint32_t slot_bits_ = 0;
+  uint32_t slot_mask_ = 0;  // the bits of a number that hold its slot, and one
   uint32_t high_water_ = 0;
   uint32_t size_ = 0;
 };
