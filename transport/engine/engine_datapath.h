@@ -325,7 +325,7 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
-  wire::encode(header, frame.data);
+  wire::encode_datagram(header, frame.data);
   if (entry.seals_or_cuts) [[unlikely]] {
     const std::byte* const payload =
         datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();

@@ -24,6 +24,11 @@ constexpr auto low32(uint64_t word) { return static_cast<uint32_t>(word); }
 constexpr auto high16(uint32_t half) { return static_cast<uint16_t>(half >> 16); }
 constexpr auto low16(uint32_t half) { return static_cast<uint16_t>(half); }
 
+// What a frame begins with: magic, version and type.
+constexpr uint32_t kind_of(FrameType type) {
+  return uint32_t{kMagic} << 16 | uint32_t{version_of(type)} << 8 | static_cast<uint8_t>(type);
+}
+
 // Once, whatever the compiler would prefer: what is believed is what was summed.
 uint64_t load(const std::byte* from) noexcept {
   uint64_t word;
@@ -31,6 +36,22 @@ uint64_t load(const std::byte* from) noexcept {
   return read_once(word);
 }
 void store(uint64_t word, std::byte* to) noexcept { std::memcpy(to, &word, sizeof word); }
+
+// What all headers have, as it lies in memory; `unsummed` still without its CRC.
+struct CommonWords {
+  uint64_t word0;
+  uint64_t unsummed;
+  uint64_t word2;
+};
+CommonWords common_words(uint32_t kind, const Header& header) noexcept {
+  return {swapped(join(kind, join(header.flags, header.payload_bytes))),
+          swapped(join(header.session, uint32_t{0})), swapped(header.packet_number)};
+}
+void store_common(const CommonWords& words, uint32_t crc, std::byte* out) noexcept {
+  store(words.word0, out);
+  store(words.unsummed | swapped(uint64_t{crc}), out + 8);
+  store(words.word2, out + 16);
+}
 
 // As they lie in memory. Apart, as it goes over memory, which the words of datagrams should not.
 [[gnu::noinline]] uint32_t crc_of_plain_header(std::array<uint64_t, kPlainWords> words) noexcept {
@@ -46,10 +67,9 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   const uint64_t word0 = load(at);
   const uint64_t first = swapped(word0);
   const uint32_t kind = high32(first);
-  if (high16(kind) != kMagic) return DecodeError::kBadMagic;
   const uint32_t type = kind & 0xff;
-  if ((kind >> 8 & 0xff) != version_of(static_cast<FrameType>(type))) {
-    return DecodeError::kBadVersion;
+  if (kind != kind_of(static_cast<FrameType>(type))) [[unlikely]] {
+    return high16(kind) != kMagic ? DecodeError::kBadMagic : DecodeError::kBadVersion;
   }
   if (type == 0 || type > kMaxFrameType) return DecodeError::kBadType;
   header.type = static_cast<FrameType>(type);
@@ -83,28 +103,27 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
 }
 
 void encode(const Header& header, std::byte* out) noexcept {
-  const auto kind = static_cast<uint32_t>(kMagic << 16 | version_of(header.type) << 8 |
-                                          static_cast<uint8_t>(header.type));
-  const uint64_t word0 = swapped(join(kind, join(header.flags, header.payload_bytes)));
-  const uint64_t unsummed = swapped(join(header.session, uint32_t{0}));
-  const uint64_t word2 = swapped(header.packet_number);
-  store(word0, out);
-  store(word2, out + 16);
-  uint32_t sum;
-  if (is_datagram(header.type)) [[likely]] {
-    const uint64_t word3 = swapped(join(header.words[0], header.words[1]));
-    const uint64_t word4 = swapped(join(header.words[2], join(header.priority, header.half_word)));
-    const uint64_t word5 = swapped(join(header.last_word, header.payload_crc));
-    store(word3, out + 24);
-    store(word4, out + 32);
-    store(word5, out + 40);
-    sum = crc32c_of_words(word0, unsummed, word2, word3, word4, word5);
-  } else {
-    const uint64_t word3 = swapped(join(header.payload_crc, join(header.grant, header.idle_grant)));
-    store(word3, out + 24);
-    sum = crc_of_plain_header({word0, unsummed, word2, word3});
-  }
-  store(unsummed | swapped(uint64_t{sum ^ header.tag}), out + 8);
+  if (is_datagram(header.type)) return encode_datagram(header, out);
+  const CommonWords common = common_words(kind_of(header.type), header);
+  const uint64_t word3 = swapped(join(header.payload_crc, join(header.grant, header.idle_grant)));
+  store(word3, out + 24);
+  const uint32_t sum = crc_of_plain_header({common.word0, common.unsummed, common.word2, word3});
+  store_common(common, sum ^ header.tag, out);
+}
+
+void encode_datagram(const Header& header, std::byte* out) noexcept {
+  constexpr uint32_t kKind = kind_of(FrameType::kDatagram0);
+  static_assert(kKind % 2 == 0 && kind_of(FrameType::kDatagram1) == kKind + 1, "one bit apart");
+  const CommonWords common = common_words(kKind | static_cast<uint32_t>(header.type), header);
+  const uint64_t word3 = swapped(join(header.words[0], header.words[1]));
+  const uint64_t word4 = swapped(join(header.words[2], join(header.priority, header.half_word)));
+  const uint64_t word5 = swapped(join(header.last_word, header.payload_crc));
+  store(word3, out + 24);
+  store(word4, out + 32);
+  store(word5, out + 40);
+  const uint32_t sum =
+      crc32c_of_words(common.word0, common.unsummed, common.word2, word3, word4, word5);
+  store_common(common, sum ^ header.tag, out);
 }
 
 }  // namespace mercury::wire

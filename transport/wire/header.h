@@ -194,5 +194,7 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
 
 // Writes the header of `header.type` (header_bytes(type) bytes) to `out`, header CRC included.
 void encode(const Header& header, std::byte* out) noexcept;
+// The same for who knows that it is a datagram's.
+void encode_datagram(const Header& header, std::byte* out) noexcept;
 
 }  // namespace mercury::wire
