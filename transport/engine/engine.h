@@ -245,7 +245,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   [[gnu::cold]] void free_session(SessionSlot slot, SessionEntry& entry);
   [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                         uint32_t bytes) noexcept;
-  void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;
+  void pace(const SessionEntry& entry, uint32_t bytes) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 
   // --- streams (engine_streams.h) ---
@@ -372,10 +372,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Pacer pacer_;
   uint64_t credit_rate_;    // part_of_link(), as credit_ knows it
   CreditAllocator credit_;  // what peers may have in flight towards this engine
-  const uint32_t rx_burst_;
-  const uint32_t tx_burst_;
+  const uint32_t rx_burst_, tx_burst_;
   std::array<RxFrame, kBurst> burst_{};
   uint64_t now_ns_ = 0;
+  uint64_t uncounted_frames_ = 0, uncounted_bytes_ = 0;  // that this pass has sent
   uint64_t next_tick_ns_ = 0;
   uint64_t next_refusal_report_ns_ = 0;
   bool worked_ = false;        // the last pass found work

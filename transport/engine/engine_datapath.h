@@ -24,6 +24,11 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
   }
   return Counter::kDropTruncated;
 }
+inline bool has_room(const SessionEntry& entry) noexcept {  // for one more frame
+  const Session& session = *entry.session;
+  return !entry.closed && session.state() == Session::State::kOpen &&
+         session.can_send(std::max<uint32_t>(session.path_payload(), entry.refused_bytes));
+}
 inline CreditAllocator::Signs signs_of(const wire::Header& header, bool last) noexcept {
   return {last, (header.flags & wire::kFlagLinkFree) != 0};
 }
@@ -169,19 +174,18 @@ void Engine<P, S>::divide_credit() noexcept {
 }
 
 template <Port P, Service S>
-void Engine<P, S>::count_sent(const SessionEntry& entry, uint32_t bytes) noexcept {
-  counters_.add(Counter::kTxFrames);
-  counters_.add(Counter::kTxBytes, bytes);
-  if (!entry.on_host) [[likely]] {
+void Engine<P, S>::pace(const SessionEntry& entry, uint32_t bytes) noexcept {
+  if (!entry.on_host) [[likely]]
     pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
-  }
 }
 
 // Apart, so that what a port does to send a frame is inlined where datagrams are sent.
 template <Port P, Service S>
 void Engine<P, S>::send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                   uint32_t bytes) noexcept {
-  count_sent(entry, bytes);
+  counters_.add(Counter::kTxFrames);
+  counters_.add(Counter::kTxBytes, bytes);
+  pace(entry, bytes);
   port_.tx_send(frame, entry.path, bytes);
 }
 
@@ -266,22 +270,23 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       service_.on_lost(datagram.session, datagram.tag);
     }
     sessions_.touch(datagram.session, entry);
-    update_block(datagram.session, entry);
+    if (detail::has_room(entry) == entry.blocked) update_block(datagram.session, entry);
     if (!has_room) [[unlikely]]
       break;
   }
+  counters_.add(Counter::kTxFrames, std::exchange(uncounted_frames_, 0));
+  counters_.add(Counter::kTxBytes, std::exchange(uncounted_bytes_, 0));
   for (const SessionSlot slot : sessions_.touched()) {
-    if (sessions_.in_use(slot)) {
-      SessionEntry& entry = sessions_.at(slot);
-      if (entry.spread) [[unlikely]]
-        take_next_path(entry, now_ns_);
-      if (carries_streams(entry)) [[unlikely]] {
-        settle_after_sending(slot, entry);
-      } else {
-        const Session& session = *entry.session;
-        const bool closing = session.state() == Session::State::kClosing;  // close_oversized
-        sessions_.set_deadline(slot, closing ? now_ns_ : session.next_deadline_ns());
-      }
+    if (!sessions_.in_use(slot)) continue;
+    SessionEntry& entry = sessions_.at(slot);
+    if (entry.spread) [[unlikely]]
+      take_next_path(entry, now_ns_);
+    if (carries_streams(entry)) [[unlikely]] {
+      settle_after_sending(slot, entry);
+    } else {
+      const Session& session = *entry.session;
+      const bool closing = session.state() == Session::State::kClosing;  // close_oversized
+      sessions_.set_deadline(slot, closing ? now_ns_ : session.next_deadline_ns());
     }
   }
   sessions_.clear_touched();
@@ -308,11 +313,11 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
   const uint32_t head_bytes = entry.head_bytes;
   const auto payload_bytes = static_cast<uint32_t>(datagram.payload.size());
+  Session& session = *entry.session;
   wire::Header& header = datagram.header;
-  header.session = entry.session->peer_number();
-  header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
-  header.flags =
-      static_cast<uint16_t>(header.flags | entry.session->datagram_flags() | entry.frame_flags);
+  header.session = session.peer_number();
+  header.packet_number = session.on_send_datagram(datagram.tag, bytes, now_ns_);
+  header.flags = static_cast<uint16_t>(header.flags | session.datagram_flags() | entry.frame_flags);
   if (pacer_.pauses() != entry.pauses) {
     entry.pauses = pacer_.pauses();
     header.flags |= wire::kFlagLinkFree;
@@ -344,7 +349,9 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   } else {
     port_.tx_send_shared(frame, head_bytes, entry.datagram_path, datagram.payload, *datagram.pin);
   }
-  count_sent(entry, bytes);
+  ++uncounted_frames_;
+  uncounted_bytes_ += bytes;
+  pace(entry, bytes);
   service_.charge(datagram.job, bytes);
   return true;
 }
@@ -352,9 +359,7 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
 // Keeps the promise that service_.next() only names sessions with room for one more frame.
 template <Port P, Service S>
 void Engine<P, S>::update_block(SessionSlot slot, SessionEntry& entry) noexcept {
-  const bool room = !entry.closed && entry.session->state() == Session::State::kOpen &&
-                    entry.session->can_send(
-                        std::max<uint32_t>(entry.session->path_payload(), entry.refused_bytes));
+  const bool room = detail::has_room(entry);
   if (room == !entry.blocked) return;
   entry.blocked = !room;
   if (room) {
