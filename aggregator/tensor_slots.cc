@@ -77,6 +77,31 @@ TensorSlots::TensorSlots(SlotMemory memory, uint16_t workers, const CompletionRu
   std::visit([&](auto& placed) { placed.place(memory_); }, finish_);
 }
 
+// What was added up becomes the result.
+void TensorSlots::finish(uint32_t index, Slot& slot, uint32_t generation) noexcept {
+  if (slot.summed == 0) [[unlikely]]
+    memory_.clear_sum(index, generation);
+  const Accumulated chunk{.index = index,
+                          .sum = memory_.sum(index, generation),
+                          .elems = memory_.elems(index),
+                          .contributions = std::max<uint16_t>(slot.summed, 1),
+                          .dtype = memory_.spec().dtype,
+                          .round = memory_.open_round(slot),
+                          .kernel = memory_.kernel()};
+  std::visit([&](auto& how) { how.finish(chunk); }, finish_);
+  slot.crc[generation] = wire::crc32c(chunk.sum, memory_.wire_bytes(index));
+}
+
+template <class Rule>
+[[gnu::always_inline]] inline void TensorSlots::complete_by(Rule& rule, uint32_t index, Slot& slot,
+                                                            uint32_t generation) noexcept {
+  if (!rule.as_it_came() || slot.summed == 0) finish(index, slot, generation);
+  slot.count[generation] = slot.contributions;
+  rule.completed(memory_, index, generation);
+  memory_.begin_anew(slot);
+  ++slot.rounds_done;
+}
+
 PushVerdict TensorSlots::push(const Contribution& contribution, const PortMemory& port) noexcept {
   return std::visit([&](auto& rule) { return push_by(rule, contribution, port); }, rule_);
 }
@@ -94,9 +119,9 @@ PushVerdict TensorSlots::push_by(Rule& rule, const Contribution& contribution,
 }
 
 // Out of line: gradients have elements.
+// By value, as in what rules do out of line: a reference would keep the caller's out of registers.
 template <class Rule>
-[[gnu::noinline]] PushVerdict TensorSlots::push_nothing(Rule& rule,
-                                                        const Contribution& contribution,
+[[gnu::noinline]] PushVerdict TensorSlots::push_nothing(Rule& rule, Contribution contribution,
                                                         const PortMemory& port) noexcept {
   return push_into<false>(rule, contribution, port);
 }
@@ -140,28 +165,6 @@ template <bool kElements, class Rule>
   if (!rule.is_complete(memory_, index, slot)) return PushVerdict::kAdded;
   complete_by(rule, index, slot, generation);
   return PushVerdict::kCompleted;
-}
-
-template <class Rule>
-void TensorSlots::complete_by(Rule& rule, uint32_t index, Slot& slot,
-                              uint32_t generation) noexcept {
-  if (!rule.as_it_came() || slot.summed == 0) {
-    if (slot.summed == 0) [[unlikely]]
-      memory_.clear_sum(index, generation);
-    const Accumulated chunk{.index = index,
-                            .sum = memory_.sum(index, generation),
-                            .elems = memory_.elems(index),
-                            .contributions = std::max<uint16_t>(slot.summed, 1),
-                            .dtype = memory_.spec().dtype,
-                            .round = memory_.open_round(slot),
-                            .kernel = memory_.kernel()};
-    std::visit([&](auto& finish) { finish.finish(chunk); }, finish_);
-    slot.crc[generation] = wire::crc32c(chunk.sum, memory_.wire_bytes(index));
-  }
-  slot.count[generation] = slot.contributions;
-  rule.completed(memory_, index, generation);
-  memory_.begin_anew(slot);
-  ++slot.rounds_done;
 }
 
 void TensorSlots::complete(uint32_t index, OverdueChunk& out) noexcept {

@@ -85,11 +85,12 @@ class TensorSlots {
   PushVerdict push_by(Rule& rule, const Contribution& contribution,
                       const PortMemory& port) noexcept;
   template <class Rule>
-  PushVerdict push_nothing(Rule& rule, const Contribution& contribution,
-                           const PortMemory& port) noexcept;
+  PushVerdict push_nothing(Rule& rule, Contribution contribution, const PortMemory& port) noexcept;
   template <bool kElements, class Rule>
   PushVerdict push_into(Rule& rule, const Contribution& contribution,
                         const PortMemory& port) noexcept;
+  // Apart: the only worker's contribution needs none of it.
+  [[gnu::noinline]] void finish(uint32_t index, Slot& slot, uint32_t generation) noexcept;
   template <class Rule>
   void complete_by(Rule& rule, uint32_t index, Slot& slot, uint32_t generation) noexcept;
 

@@ -38,8 +38,7 @@ void InOrder::place(const SlotMemory& memory) noexcept {
 // What is in, of ranks above the lowest that is missing, is kept. (Out of line, like a quorum's:
 // the engine's loop has room for one rule's code, and most jobs' is All's.)
 [[gnu::noinline]] bool InOrder::take(const SlotMemory& memory, uint32_t index, Slot& slot,
-                                     std::byte* sum,
-                                     const Contribution& contribution) const noexcept {
+                                     std::byte* sum, Contribution contribution) const noexcept {
   if (contribution.worker != Rank(slot.next_rank)) {
     const std::span<const std::byte> wire = contribution.elements;
     if (wire::copy_crc32c(kept(index, contribution.worker), wire.data(), wire.size()) !=

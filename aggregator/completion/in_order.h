@@ -20,7 +20,7 @@ class InOrder : public All {
   void place(const SlotMemory& memory) noexcept;
 
   bool take(const SlotMemory& memory, uint32_t index, Slot& slot, std::byte* sum,
-            const Contribution& contribution) const noexcept;
+            Contribution contribution) const noexcept;
   void take_nothing(const SlotMemory& memory, uint32_t index, std::byte* sum,
                     Rank worker) const noexcept;
   static void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept;

@@ -142,12 +142,11 @@ bool Quorum::settle(const SlotMemory& memory, QuorumSlot& chunk, const PortMemor
 }
 
 [[gnu::noinline]] bool Quorum::take(const SlotMemory& memory, uint32_t, Slot& slot, std::byte* sum,
-                                    const Contribution& contribution) noexcept {
+                                    Contribution contribution) noexcept {
   return memory.add(slot, sum, contribution);
 }
 
-void Quorum::opened(TensorSlots& tensor, uint32_t index,
-                    const Contribution& contribution) noexcept {
+void Quorum::opened(TensorSlots& tensor, uint32_t index, Contribution contribution) noexcept {
   QuorumSlot& slot = slots_[index];
   slot.opened_ns = contribution.now_ns;
   slot.priority = contribution.priority;

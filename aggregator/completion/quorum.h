@@ -89,9 +89,9 @@ class Quorum {
   void note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept;
   std::byte* apart(const SlotMemory& memory, uint32_t index) noexcept;
   static bool take(const SlotMemory& memory, uint32_t index, Slot& slot, std::byte* sum,
-                   const Contribution& contribution) noexcept;
+                   Contribution contribution) noexcept;
   static void take_nothing(const SlotMemory&, uint32_t, std::byte*, Rank) noexcept {}
-  void opened(TensorSlots& tensor, uint32_t index, const Contribution& contribution) noexcept;
+  void opened(TensorSlots& tensor, uint32_t index, Contribution contribution) noexcept;
   bool is_complete(const SlotMemory& memory, uint32_t index, const Slot& slot) const noexcept;
   void completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept;
 

@@ -72,11 +72,12 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   if (pushed.verdict == PushVerdict::kCompleted) {
     on_complete(job, key_of(pushed, header), header.priority);
   }
-  return conclude(pushed, session, worker, header, payload);
+  return conclude(pushed, job, session, worker, header, payload);
 }
 
-Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
-                       const wire::Header& header, std::span<const std::byte> payload) noexcept {
+Taken Server::conclude(const Pushed& pushed, const ServerJob& job, SessionSlot session,
+                       const WorkerPeer& worker, const wire::Header& header,
+                       std::span<const std::byte> payload) noexcept {
   const auto drop = [this](Counter counter, Taken taken) {
     counters_.add(counter);
     return taken;
@@ -86,8 +87,7 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
   };
   switch (pushed.verdict) {
     case PushVerdict::kCompleted:
-      return drop(Counter::kPushChunks,
-                  jobs_[worker.job.value].spec.workers > 1 ? Taken::kLast : Taken::kYes);
+      return drop(Counter::kPushChunks, job.spec.workers > 1 ? Taken::kLast : Taken::kYes);
     case PushVerdict::kAdded:
       return drop(Counter::kPushChunks, Taken::kYes);
     case PushVerdict::kDuplicate:
@@ -160,8 +160,9 @@ bool Server::is_in_part(const ServerJob& job, const WorkerPeer& worker,
   return part_of(tensor.numel, job.spec.workers, worker.rank).chunks(elems).contains(key.chunk);
 }
 
-bool Server::prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
-                     OutgoingDatagram& out) noexcept {
+// Flattened, so that what result() says of a sum stays in registers.
+[[gnu::flatten]] bool Server::prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
+                                      OutgoingDatagram& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
   const ServerJob& job = jobs_[chunk.job.value];

@@ -111,8 +111,9 @@ class Server {
     void note_complete(const ChunkKey& key) noexcept;
   };
 
-  Taken conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
-                 const wire::Header& header, std::span<const std::byte> payload) noexcept;
+  Taken conclude(const Pushed& pushed, const ServerJob& job, SessionSlot session,
+                 const WorkerPeer& worker, const wire::Header& header,
+                 std::span<const std::byte> payload) noexcept;
   // At which sums are sent, of what was pushed at `pushed`.
   static uint16_t answer_priority(const ServerJob& job, uint16_t pushed) noexcept {
     return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
@@ -122,8 +123,9 @@ class Server {
   static void note_answered(ServerJob& job);
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
-  static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
-                         const ChunkKey& key) noexcept;
+  // Apart: of most jobs' sums everybody wants all.
+  [[gnu::noinline]] static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
+                                           const ChunkKey& key) noexcept;
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   // Jobs whose sums find room in the queue: what time completes of the others waits.
   JobFilter that_may_answer() const noexcept {
