@@ -18,7 +18,7 @@ Status GradientExchange::run(const command::BindShard& request, SessionHost& hos
   const auto session = host.claim(request.token);
   if (!session) return {};
   if (Status bound = worker_.bind_shard(request.job, request.shard, *session); !bound) return bound;
-  return bind(*session, {Kind::kShard, request.shard, request.job, {}});
+  return bind(*session, {Kind::kShard, {request.shard}, request.job, {}});
 }
 
 Status GradientExchange::run(const command::BindWorker& request, SessionHost& host) {

@@ -34,12 +34,12 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
 
 Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& header,
                                     std::span<const std::byte> payload, uint64_t now_ns) noexcept {
-  const Binding& binding = bindings_[session.value];
+  Binding& binding = bindings_[session.value];
   if (binding.kind == Kind::kWorker && header.type == kPushFrame) {
     return server_.on_push(session, binding.worker, header, payload, now_ns);
   }
   if (binding.kind == Kind::kShard && header.type == kResultFrame) {
-    return worker_.on_result(binding.job, binding.shard, header, payload) ? Taken::kYes
+    return worker_.on_result(binding.job, binding.share, header, payload) ? Taken::kYes
                                                                           : Taken::kNo;
   }
   // The control plane has not bound the session yet, or the job is gone: the sender tries again

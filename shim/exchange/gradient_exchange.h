@@ -92,7 +92,7 @@ class GradientExchange {
   };
   struct Binding {  // what a session means
     Kind kind = Kind::kNone;
-    Shard shard;  // kShard
+    Worker::Share share;  // kShard
     JobSlot job;
     WorkerPeer worker;  // kWorker
   };

@@ -83,7 +83,8 @@ class WorkerTest : public testing::Test {
     header.sender = 2;
     header.payload_crc = wire::crc32c(bytes);
     if (corrupt_byte >= 0) bytes[static_cast<size_t>(corrupt_byte)] ^= std::byte{1};
-    return worker_.on_result(kJob, shard_of(chunk), header, bytes);
+    Worker::Share share{shard_of(chunk)};
+    return worker_.on_result(kJob, share, header, bytes);
   }
 
   // A sum without elements.
@@ -95,7 +96,8 @@ class WorkerTest : public testing::Test {
     header.tensor = 5;
     header.chunk = ChunkIndex(chunk);
     header.sender = 2;
-    return worker_.on_result(kJob, shard_of(chunk), header, {});
+    Worker::Share share{shard_of(chunk)};
+    return worker_.on_result(kJob, share, header, {});
   }
 
   static constexpr JobSlot kJob{2};
@@ -179,6 +181,31 @@ TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
   EXPECT_EQ(counters_.get(Counter::kDropResultUnexpected), 2U);
 }
 
+// A server's share is computed once for sums of one tensor that follow each other, and anew for
+// another's.
+TEST_F(WorkerTest, OfTensorsThatTakeTurnsEachHasItsOwnShare) {
+  ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
+  submit(SubmitOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 2, 6);
+  std::vector<float> sum(64, 9.0F);
+  test::ChunkFrame header;
+  header.type = kResultFrame;
+  header.round = 1;
+  header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
+  Worker::Share share{0};
+  uint32_t next = 0;
+  for (const TensorId number : {TensorId(5), TensorId(6), TensorId(5)}) {
+    const ShardPlan plan(number, kChunks, 2);
+    header.tensor = number;
+    header.chunk = ChunkIndex(plan.span(1).first.value + next);
+    worker_.on_result(kJob, share, header, std::as_bytes(std::span(sum)));
+    header.chunk = ChunkIndex(plan.span(0).first.value + next++);
+    worker_.on_result(kJob, share, header, std::as_bytes(std::span(sum)));
+  }
+  EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 3U);
+  EXPECT_EQ(counters_.get(Counter::kResultChunks), 3U);
+}
+
 TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   submit(SubmitOp::kPushPull, 1);
   std::vector<float> sum(64, 9.0F);
@@ -188,7 +215,8 @@ TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   header.tensor = 5;
   header.chunk = ShardPlan(5, kChunks, 2).span(0).first;
   header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
-  worker_.on_result(kJob, 1, header, std::as_bytes(std::span(sum)));
+  Worker::Share of_another{1};
+  worker_.on_result(kJob, of_another, header, std::as_bytes(std::span(sum)));
   EXPECT_EQ(memory_[header.chunk.value * 64], 1.0F);
   EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 1U);
 }
@@ -312,11 +340,12 @@ class QuorumWorkerTest : public testing::Test {
     header.chunk = ChunkIndex(chunk);
     header.sender = contributors;
     header.payload_crc = wire::crc32c(payload) ^ (corrupt ? 1 : 0);
-    return worker_.on_result(JobSlot(1), 0, header, payload);
+    return worker_.on_result(JobSlot(1), share_, header, payload);
   }
   std::vector<float> memory_ = std::vector<float>(32, 1.0F);
   Counters counters_;
   Worker worker_{counters_};
+  Worker::Share share_{0};
 };
 
 TEST_F(QuorumWorkerTest, TheLastChunkSaysWhoIsMissingInSomeAndInAll) {

@@ -329,7 +329,7 @@ inline void Worker::note_pushed(WorkerJob& job, WorkerTensor& tensor, ChunkIndex
   if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
-bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
+bool Worker::on_result(JobSlot slot, Share& share, const wire::Header& header,
                        std::span<const std::byte> payload) noexcept {
   WorkerJob* job = find(slot);
   const ChunkHeader chunk = ChunkHeader::of(header);
@@ -339,14 +339,16 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
       ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     return drop_unread(counters_, Counter::kDropResultUnexpected, header, payload);
   }
-  const ChunkSpan share = tensor->shard_plan.span(shard);
+  if (share.tensor != tensor->index) {
+    share = {share.shard, tensor->index, tensor->shard_plan.span(share.shard)};
+  }
   const bool partial = (header.flags & kFlagPartial) != 0;
   size_t set_bytes = 0;
   if (partial) [[unlikely]]
     set_bytes = contributor_bytes(job->spec.workers, chunk.sender);
   const bool without =
       payload.empty() && !partial && tensor->scattered && !tensor->part.contains(chunk.chunk);
-  if (!share.contains(chunk.chunk) ||
+  if (!share.chunks.contains(chunk.chunk) ||
       (payload.size() != set_bytes + tensor->bytes_of(chunk.chunk) && !without)) {
     return drop_unread(counters_, Counter::kDropChunkRange, header, payload);
   }

@@ -112,9 +112,16 @@ class Worker {
 
   // Fills header and payload of a scheduled chunk. False: nobody needs it any more.
   bool prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept;
-  // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
+  // A server lane's shard, and the chunks that it has of the tensor that its last sum was of: of
+  // most sums they need not be computed again. Of one job, and one of its lives.
+  struct Share {
+    Shard shard;
+    TensorIndex tensor{~uint32_t{0}};
+    ChunkSpan chunks;
+  };
+  // A RESULT arrived from the server lane that has `share`. False: not taken (corrupt), the server
   // shall send it again.
-  bool on_result(JobSlot job, Shard shard, const wire::Header& header,
+  bool on_result(JobSlot job, Share& share, const wire::Header& header,
                  std::span<const std::byte> payload) noexcept;
   // The server has the chunk.
   void on_acked(JobSlot job, const ChunkKey& key) noexcept;
