@@ -34,6 +34,7 @@ class DeficitRound {
   void open(uint32_t index, uint32_t weight) {
     Account& account = accounts_[index];
     account.allowance_bytes = quantum_bytes_ * weight;
+    account.least_bytes = -kMaxDebtTurns * account.allowance_bytes;
     account.deficit_bytes = 0;
     account.in_turn = false;
   }
@@ -47,8 +48,7 @@ class DeficitRound {
 
   void charge(uint32_t index, uint32_t bytes) noexcept {
     Account& account = accounts_[index];
-    account.deficit_bytes =
-        std::max(account.deficit_bytes - int64_t{bytes}, -kMaxDebtTurns * account.allowance_bytes);
+    account.deficit_bytes = std::max(account.deficit_bytes - int64_t{bytes}, account.least_bytes);
   }
 
   // Of the job that current() named last: whether it would again, as long as it can send.
@@ -81,6 +81,7 @@ class DeficitRound {
  private:
   struct Account {
     int64_t allowance_bytes = 0;
+    int64_t least_bytes = 0;  // that deficit_bytes may be
     int64_t deficit_bytes = 0;
     bool queued = false;
     bool in_turn = false;
