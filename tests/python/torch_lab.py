@@ -20,6 +20,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from cluster import FOREVER_S, Cluster  # noqa: E402
+from mercurystack._operation import Operation  # noqa: E402
 from mercurystack.torch import ScheduledOptimizer  # noqa: E402
 
 torch.set_num_threads(1)
@@ -121,6 +122,14 @@ def on_threads(work, failed=lambda rank: None):
     for rank, thread in enumerate(threads):
         assert not thread.is_alive(), f"worker {rank} has not ended within {FOREVER_S} s"
     return results
+
+
+def waits(thread):
+    """Whether it is in a wait for an operation."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not Operation.wait.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Workers(unittest.TestCase):

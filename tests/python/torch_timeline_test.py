@@ -11,13 +11,12 @@ import tempfile
 import threading
 import unittest
 
-from torch_lab import ScheduledOptimizer, Workers, batches, loss_of, seeded, sgd
+from torch_lab import ScheduledOptimizer, Workers, batches, loss_of, seeded, sgd, waits
 
 import torch
 from torch import nn
 
 from mercurystack import _trace
-from mercurystack._operation import Operation
 from mercurystack._timeline import Span
 
 SIMULATOR = sys.argv.pop(1)
@@ -26,14 +25,6 @@ PARAMETERS = ["0.weight", "1.weight", "1.bias", "3.weight", "3.bias"]
 
 def layers(seed):
     return seeded(seed, lambda: nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 20)))
-
-
-def waits(thread):
-    """Whether it is in a wait for an operation."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and frame.f_code is not Operation.wait.__code__:
-        frame = frame.f_back
-    return frame is not None
 
 
 class Timelines(Workers):
