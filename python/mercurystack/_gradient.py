@@ -133,10 +133,14 @@ class ManagedParameter:
         in_place = (found is self.watched and not self.watched._moved or found is self.gradient) and self.gradient.data_ptr() == self._address
         if in_place and not self._is_apart:
             return False
-        if isinstance(found, Watched) and found is not self.watched:  # another parameter's
-            found._read()
+        self._refuse_anothers(found)
         with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
             return self._bring(self.gradient if in_place else found, in_place)
+
+    def _refuse_anothers(self, found: Optional[torch.Tensor]) -> None:
+        if isinstance(found, Watched) and found._read is not self._on_read:
+            raise RuntimeError(f"{self.name}: another parameter's gradient is in its place, and may be on its way to the other workers: put a "
+                               "clone() of it there")
 
     def _bring(self, found: Optional[torch.Tensor], in_place: bool) -> bool:
         if found is None:  # as it zeroes
@@ -184,12 +188,13 @@ class ManagedParameter:
 
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""
+        found = self.parameter.grad
+        self._refuse_anothers(found)
         self.operation = None
         if self._stage is not None:
             self._stage.bring(self.gradient, self._memory)
         elif self._is_apart:
             self.gradient.copy_(self._memory)
-        found = self.parameter.grad
         if found is None:
             self.to_zero, self.taken_away = True, self.due is None
         if found is None or self._is_own(found):

@@ -9,6 +9,8 @@ from typing import Any, Callable, Iterator, Optional
 
 import torch
 
+from mercurystack._gradient import ManagedParameter
+
 # What PyTorch 2 calls around each step, where it is not empty: in the optimizer, and of all optimizers.
 _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
@@ -73,6 +75,13 @@ class Stepper:
                 self._step(groups)
         else:
             self._step(groups)
+
+    def refuse_read(self, one: ManagedParameter) -> None:
+        """Within a step. RuntimeError: the gradient is none of the step's."""
+        if one.sent:
+            raise RuntimeError(f"{type(self._optimizer).__name__} has read the gradient of {one.name} in its step for other parameters: it needs "
+                               "all gradients together, and cannot update parameters one by one. Of one that hands steps on to another "
+                               "optimizer, wrap that one")
 
     def _step(self, groups: list[dict[str, Any]]) -> None:
         optimizer = self._optimizer

@@ -117,7 +117,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
-        self._has_begun, self._read_alone, self._is_updating = True, False, False
+        self._has_begun, self._read_alone = True, False
+        self._updating = 0  # the thread on which the inner optimizer's step runs
         self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
         self._optimized = _parameters_of(optimizer)
         self.copied = 0
@@ -319,10 +320,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
                                    "come: flush() first")
         groups: dict[int, dict[str, Any]] = {}
-        to_zero = []
+        to_zero = [one for one in due if one.to_zero]
         for one in due:
-            if one.to_zero:
-                to_zero.append(one)
             options, one.due, one.sent, one.passes = one.due, None, False, 0
             if one.moves and options is not None:
                 if id(options) not in groups:
@@ -340,7 +339,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             one.to_zero = False
 
     def _step_of(self, groups: list[dict[str, Any]], due: list[ManagedParameter]) -> None:
-        self._is_updating = True
+        self._updating = threading.get_ident()
         try:
             if self._timeline is None:
                 self._stepper.step(groups)
@@ -348,14 +347,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 with self._timeline.update([one.name for one in due if one.moves]):
                     self._stepper.step(groups)
         finally:
-            self._is_updating = False
+            self._updating = 0
 
     def _on_read(self, read: ManagedParameter) -> None:
-        is_in_backward = _is_in_backward()
-        if self._is_updating or (is_in_backward and not read.sent):  # by the optimizer; by a hook, before it is sent
+        if self._updating == threading.get_ident():
+            self._stepper.refuse_read(read)
             return
-        waits = any(one.sent for one in self._parameters)
-        if waits and not self._warned:
+        is_in_backward = _is_in_backward()
+        if is_in_backward and not read.sent:  # by a hook, before it is sent
+            return
+        if not self._warned and any(one.sent for one in self._parameters):
             self._warned = True
             warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
                           "overlaps it", stacklevel=4)

@@ -282,6 +282,18 @@ class Elsewhere(Workers):
                 optimizer.flush()
         self.compare(loop)
 
+    def test_a_copy_of_anothers(self):
+        """Which is that of its average."""
+        def loop(rank, model, optimizer):
+            for batch in batches(4, rank):
+                optimizer.zero_grad()
+                loss_of(model, batch, with_side=rank > 0).backward()
+                if isinstance(optimizer, AveragedByHand):
+                    optimizer.synchronize()
+                model.side.weight.grad = model.first.weight.grad.clone()
+                optimizer.step()
+        self.compare(loop)
+
     def test_in_the_same_tensor(self):
         """By its data, and by sharing its memory; zeroed or not before the pass that adds to them."""
         def data(gradient):

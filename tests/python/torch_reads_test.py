@@ -440,6 +440,20 @@ class Surroundings(Workers):
         self.compare(loop, with_rate)
 
 
+class Blends(torch.optim.SGD):
+    """Updates what its groups do not have, without a gradient, as one that averages weights."""
+
+    def __init__(self, parameters):
+        self.all = list(parameters)
+        super().__init__(self.all, lr=0.1)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        for one in self.all:
+            one.mul_(0.5)
+
+
 class Refused(Workers):
     def made(self, make, number, wrap=lambda model: model):
         """What making one raises on each worker."""
@@ -455,12 +469,20 @@ class Refused(Workers):
             return "nothing"
         return self.on_each(work)
 
-    def test_steps_that_somebody_else_takes(self):
-        # By who first updates some of them alone: the other one's averages may all have been there.
+    def updated_alone(self, make):
+        """What making it raises, where each parameter is updated alone: the other one's averages may all have been there."""
         with unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None):
-            told = self.made(lambda parameters: Delegates(sgd(parameters)), 0)
-        self.assertTrue(all(one.startswith(("Delegates updates parameters that are not in its groups", "the other")) for one in told), told)
+            told = self.made(make, 0)
         self.assertNotEqual(told, ["the other one has ended"] * WORKERS)
+        return [one for one in told if one != "the other one has ended"]
+
+    def test_steps_that_somebody_else_takes(self):
+        for told in self.updated_alone(lambda parameters: Delegates(sgd(parameters))):
+            self.assertRegex(told, "^Delegates has read the gradient of .*hands steps on to another optimizer, wrap that one")
+
+    def test_updates_without_gradients(self):
+        for told in self.updated_alone(Blends):
+            self.assertRegex(told, "^Blends updates parameters that are not in its groups")
 
     def test_a_step_that_was_replaced(self):
         def patched(parameters):

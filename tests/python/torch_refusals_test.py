@@ -39,6 +39,17 @@ class OfAllTogether(torch.optim.SGD):
             group["norm"] = float(sum(one.grad.norm() for one in group["params"]))
 
 
+class OfANorm(torch.optim.SGD):
+    """Its rate hangs on the norm of all gradients, too, which it keeps to itself."""
+
+    def __init__(self, parameters):
+        self.all = [one for one in parameters if one.requires_grad]
+        super().__init__(self.all, lr=0.1)
+
+    def step(self, closure=None):
+        float(sum(one.grad.norm() for one in self.all))
+
+
 def frozen(module):
     module.weight.requires_grad_(False)
     return module
@@ -123,6 +134,29 @@ class Refusals(unittest.TestCase):
         optimizer.step()
         with self.assertRaisesRegex(RuntimeError, "OfAllTogether changes 'norm' of its groups"):
             optimizer.flush()
+
+    def test_an_optimizer_that_reads_gradients_that_are_on_their_way(self):
+        """In a step for others."""
+        model = net()
+        optimizer = self.wrapped(model, OfANorm(model.parameters()))
+        loss_of(model, batches(1, 0)[0]).backward()
+        optimizer.step()
+        with unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None):  # which may take it for all
+            with self.assertRaisesRegex(RuntimeError, r"OfANorm has read the gradient of \S+ in its step for other parameters: it needs all"):
+                loss_of(model, batches(1, 0)[0])
+
+    def test_a_gradient_that_is_put_in_anothers_place(self):
+        """It may be on its way, whether its own is or not."""
+        for sends in (False, True):
+            with self.subTest(sends=sends):
+                model = net()
+                optimizer = self.wrapped(model, first_number=100 * sends)
+                loss_of(model, batches(1, 0)[0], with_side=sends).backward()
+                model.side.weight.grad = model.first.weight.grad
+                for _ in range(2):
+                    with self.assertRaisesRegex(RuntimeError, r"^side.weight: another parameter's gradient is in its place, .* clone\(\)"):
+                        optimizer.step()
+                        optimizer.flush()
 
     def test_parameters_that_are_added_to_the_optimizer(self):
         model = net()
