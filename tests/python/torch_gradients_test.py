@@ -158,11 +158,12 @@ class Logs(Workers):
             losses().backward()
 
         def failed_and_zeroed(model, optimizer, losses):
-            first, second = losses(), losses()
+            first, second, third = losses(), losses(), losses()
             fail(model, first)
             optimizer.zero_grad()
             log(model)
             second.backward()
+            third.backward()
 
         def failed_in_no_sync(model, optimizer, losses):
             first, second = losses(), losses()
@@ -178,7 +179,7 @@ class Logs(Workers):
             losses(model.forward).backward()  # without a call of the model
         for place, (play, passes) in enumerate(((whole, 2), (failed, 2), (failed_and_zeroed, 2), (failed_in_no_sync, 1), (failed_before_a_step, 1))):
             def work(rank, context, job):
-                model, given = net(0), iter(batches(2, rank))
+                model, given = net(0), iter(batches(3, rank))
                 optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job, first_number=100 * place, backward_passes_per_step=passes)
 
                 def losses(call=model):
@@ -214,15 +215,22 @@ class Logs(Workers):
         self.compare(loop)
 
     def test_by_one_worker_behind_the_step(self):
-        """There is nothing that others would have a part in."""
+        """There is nothing that others would have a part in, nor once they are zeroed."""
         def loop(rank, model, optimizer):
+            def look():
+                if rank == 0 and isinstance(optimizer, ScheduledOptimizer):
+                    log(model)
             for batch in batches(4, rank):
-                optimizer.zero_grad()
+                model.zero_grad(set_to_none=False)
                 loss_of(model, batch).backward()
                 optimizer.step()
                 if rank == 0 and isinstance(optimizer, ScheduledOptimizer):
                     optimizer.synchronize()
-                    log(model)
+                look()
+                loss_of(model, batch).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                look()
         self.compare(loop)
 
 
@@ -257,6 +265,43 @@ class Zeroed(Workers):
             with self.subTest(way):
                 self.compare(loop, first_number=100 * place)
 
+    def test_by_none_without_a_backward_pass(self):
+        """On a worker that has no batch: the others' gradients count."""
+        def loop(rank, model, optimizer):
+            for i, batch in enumerate(batches(4, rank)):
+                if not (i == 2 and rank == 1):
+                    loss_of(model, batch).backward()
+                optimizer.step()
+                optimizer.flush()
+                for one in model.parameters():
+                    if one.requires_grad and (rank == 0 or isinstance(optimizer, ScheduledOptimizer)):
+                        one.grad = None
+                    elif one.grad is not None:
+                        one.grad = torch.zeros_like(one)
+        self.compare(loop)
+
+    def test_where_every_second_step_is_skipped(self):
+        """Of two passes each. What is left of the averages is added to, in Mercury's memory, where it is not zeroed; clipping waits for all."""
+        def to_none(model, _):
+            for one in model.parameters():
+                one.grad = None
+        ways = {"optimizer": lambda model, optimizer: optimizer.zero_grad(), "none": to_none, "not": lambda model, optimizer: None}
+        for place, (way, zero) in enumerate(ways.items()):
+            def loop(rank, model, optimizer):
+                shares = batches(12, rank)
+                for i in range(6):
+                    for batch in shares[2 * i:2 * i + 2]:
+                        loss_of(model, batch).backward()
+                    if isinstance(optimizer, AveragedByHand):
+                        optimizer.synchronize()
+                    clip(model)
+                    if i % 2:
+                        optimizer.step()
+                    zero(model, optimizer)
+                self.assertEqual(getattr(optimizer, "copied", 0), 0)
+            with self.subTest(way):
+                self.compare(loop, backward_passes_per_step=2, first_number=100 * place)
+
     def test_not_at_all(self):
         """The averages decay, and the next pass adds to them; also those of layers that it leaves out are averages when they are read."""
         def loop(rank, model, optimizer):
@@ -266,6 +311,69 @@ class Zeroed(Workers):
                 clip(model)
                 optimizer.step()
         self.compare(loop)
+
+
+class Moves(Workers):
+    """Whether a step is for a parameter."""
+
+    def test_those_that_were_taken_away_once_move_again(self):
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            values = []
+            for i, batch in enumerate(batches(2, rank)):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                if i == 0:
+                    model.side.weight.grad = None
+                log(model)
+                optimizer.step()
+                optimizer.flush()
+                values.append(model.side.weight.detach().clone())
+            return values
+        for first, second in self.on_each(work):
+            self.assertTrue(torch.equal(first, net(0).side.weight))
+            self.assertFalse(torch.equal(first, second))
+
+    def test_those_that_are_frozen_do_not(self):
+        """Nor by what the optimizer remembers of them."""
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            for i, batch in enumerate(batches(4, rank)):
+                if i == 2:
+                    optimizer.flush()
+                    model.norm.requires_grad_(False)
+                    before = model.norm.weight.clone()
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+            optimizer.flush()
+            self.assertTrue(torch.equal(model.norm.weight, before))
+        self.on_each(work)
+
+    def test_those_whose_averages_are_back_move_together(self):
+        steps = {}
+
+        class Counts(torch.optim.SGD):
+            def step(self, closure=None):
+                super().step()
+                steps[self] = steps.get(self, 0) + 1
+
+        def work(rank, context, job):
+            model = net(0)
+            inner = Counts(model.parameters(), lr=0.1)
+            optimizer = ScheduledOptimizer(inner, model, context, job)
+            first, second = batches(2, rank)
+            loss_of(model, first).backward()
+            optimizer.step()
+            for one in optimizer._parameters:
+                while not one.operation.done():
+                    pass
+            before = steps.get(inner, 0)
+            loss_of(model, second)
+            return steps[inner] - before
+        self.assertEqual(self.on_each(work), [1] * WORKERS)
 
 
 class Elsewhere(Workers):

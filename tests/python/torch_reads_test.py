@@ -325,12 +325,24 @@ class Ends(Workers):
             optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job, finite=True)
             (model(torch.ones(2, 8)).sum() * (float("nan") if rank else 1)).backward()
             optimizer.step()
-            for way in (optimizer.flush, optimizer.state_dict, model.state_dict, lambda: model(torch.ones(8)), optimizer.close):
+            def flush_zeroed():
+                optimizer.zero_grad()
+                optimizer.flush()
+            for way in (optimizer.flush, flush_zeroed, optimizer.state_dict, model.state_dict, lambda: model(torch.ones(8)), optimizer.close):
                 with self.assertRaisesRegex(FloatingPointError, "^the gradient of weight is not finite in iteration 0"):
                     way()
             return model
         for model in self.on_each(work):
             self.assertTrue(torch.isfinite(model.weight).all())
+
+    def test_what_is_not_sent_may_be_anything(self):
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job, finite=True)
+            with optimizer.no_sync():
+                (loss_of(model, batches(1, rank)[0]) * float("nan")).backward()
+            optimizer.close()
+        self.on_each(work)
 
 
 class MatrixProduct(torch.optim.SGD):

@@ -7,6 +7,7 @@ import copy
 import functools
 import io
 import unittest
+import unittest.mock
 import warnings
 
 from torch_lab import FOREVER_S, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd
@@ -101,6 +102,26 @@ class Optimizers(Workers):
                 optimizer.flush()
             return [one.count for one in seen.key_averages() if one.key == "Optimizer.step#SGD.step"] if rank == 0 else [1]
         self.assertEqual(self.on_each(work), [[1]] * WORKERS)
+
+    def test_without_a_profiler_no_step_is_recorded(self):
+        """A record costs as much as the update of a small tensor."""
+        recorded, record = [], torch.autograd.profiler.record_function
+
+        def noted(name, *arguments):
+            recorded.append(name)
+            return record(name, *arguments)
+
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            trained(2)(rank, model, optimizer)
+            optimizer.flush()
+        with unittest.mock.patch.object(torch.autograd.profiler, "record_function", noted):
+            self.on_each(work)
+            self.assertEqual(recorded, [])
+            plain = sgd(net(0).parameters())
+            plain.step()
+            self.assertEqual(recorded, ["Optimizer.step#SGD.step"])
 
     @unittest.skipUnless(hasattr(torch.optim.Optimizer, "register_step_pre_hook"), "PyTorch 1 has no hooks of steps")
     def test_hooks_of_the_inner_optimizers_steps(self):
@@ -363,7 +384,7 @@ class Models(Workers):
                 optimizer.step()
                 model.eval()
                 with torch.no_grad():
-                    said.setdefault((type(optimizer).__name__, rank), []).append(float(model(values).sum()))
+                    said.setdefault((type(optimizer).__name__, rank), []).append(float(model[0](values).sum()))  # without a call of the whole
                 model.train()
         self.compare(loop, model=lambda seed: seeded(seed, lambda: nn.Sequential(
             nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2), nn.Linear(8, 4))))
