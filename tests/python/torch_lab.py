@@ -50,7 +50,7 @@ class Net(nn.Module):
         return self.last(self.frozen(self.norm(hidden)) * self.scale)
 
 
-ONE_AT_A_TIME = threading.Lock()  # of what draws from PyTorch's one generator
+ONE_AT_A_TIME = threading.Lock()  # of what draws from PyTorch's one generator, or traces
 
 
 def seeded(seed, make):
