@@ -51,7 +51,7 @@ def without_record(step: Callable[..., Any]) -> Optional[Callable[..., Any]]:
     """What PyTorch has wrapped in a record for its profiler, which costs as much as the update of a small tensor. None: it is not
     wrapped so, or by somebody else as well."""
     code = getattr(step, "__code__", None)
-    if code is None or (code.co_filename, code.co_name) != (_TORCHS, "wrapper") or not getattr(step, "hooked", False):
+    if code is None or (code.co_filename, code.co_name) != (_TORCHS, "wrapper"):
         return None
     return getattr(step, "__wrapped__", None)
 

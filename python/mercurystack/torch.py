@@ -111,8 +111,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
-        self._warned, self._finite = False, finite
-        self._steps = 0  # that were made due
+        self._warned, self._finite, self._steps = False, finite, 0  # steps that were made due
         self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
@@ -174,9 +173,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for one in place.parameters:
             if one.priority is None:
                 self._rank(one)
-            if one.due is None and one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
+            if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
                 one.zero_later()
-        if not place.name and torch.is_grad_enabled():
+        if not place.name:
             self._hears_end = False  # of a pass that failed
         if self._is_due:
             with self._lock:
@@ -459,7 +458,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                                         for one in self._parameters)
         self.flush()
         if begins:
-            self._has_begun, self._read_alone = True, False
+            self._read_alone = False
             self._send_rest()
         self._take_all()
 

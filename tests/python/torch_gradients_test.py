@@ -390,6 +390,19 @@ class Elsewhere(Workers):
                 optimizer.flush()
         self.compare(loop)
 
+    def test_the_tensor_of_the_average_before(self):
+        """It is Mercury's memory already."""
+        def loop(rank, model, optimizer):
+            for batch in batches(4, rank):
+                loss_of(model, batch).backward()
+                optimizer.synchronize()
+                kept = model.first.weight.grad
+                optimizer.step()
+                optimizer.zero_grad()
+                model.first.weight.grad = kept
+            self.assertEqual(getattr(optimizer, "copied", 0), 0)
+        self.compare(loop)
+
     def test_a_copy_of_anothers(self):
         """Which is that of its average."""
         def loop(rank, model, optimizer):
