@@ -12,8 +12,8 @@ constexpr uint64_t kPartingNs = 5'000'000'000;
 constexpr size_t kLeastParting = 768;
 // How long a stranger may have this host wait for members.
 constexpr uint64_t kMostOpenJobMs = 3'600'000;
-// So long the next life of a worker waits for its last one's end to be noticed (peer_timeout_ms is
-// 10 s where nobody says otherwise), before a job has begun.
+// So long the next life of a worker waits for its last one's end to be noticed (after 10 s where
+// nobody says otherwise), before a job has begun.
 constexpr uint64_t kLastLifeNs = 15'000'000'000;
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
