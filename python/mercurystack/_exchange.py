@@ -373,7 +373,8 @@ class Exchange:
             self._declared += -self._declared % self._job.servers
         tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.urgent else _PATIENT)
         self._declared += 1
-        return _Slot(tensor, over(array, dtype))
+        with torch.inference_mode(False):  # it is for whoever comes with this size
+            return _Slot(tensor, over(array, dtype))
 
 
 def _most_in_flight(key: Key, width: int) -> int:

@@ -87,6 +87,8 @@ class Place:
     def come_first(self) -> bool:
         """Before the hooks that compute weights from parameters, as weight_norm does. False: others came before it until now."""
         hooks: Any = self._module._forward_pre_hooks
+        if self._hook not in hooks:  # somebody has taken it away
+            return True
         for number, hook in hooks.items():
             if number == self._hook:
                 return True
@@ -97,7 +99,7 @@ class Place:
 
     def check_first(self) -> None:
         """Where nothing was called around it, which would have put its hook first, or have taken all steps."""
-        if not self.come_first() or (self.name and torch_module._global_forward_pre_hooks):
+        if not self.come_first() or torch_module._global_forward_pre_hooks:
             raise RuntimeError(f"{self.name or 'the model'}: a forward pre-hook comes before ScheduledOptimizer's (prepend=True, or one for all modules), which may "
                                "have read parameters whose step was not taken yet. Call the model that it was made with, not its parts, or flush() first")
 
@@ -144,11 +146,14 @@ class Watch:
         self._handles += [place.begin(listener), module._register_state_dict_hook(_Hook(flush)),  # type: ignore[no-untyped-call]
                           module._register_load_state_dict_pre_hook(_Hook(flush))]  # type: ignore[no-untyped-call]
 
-    def come_first(self) -> bool:
-        """All the model's hooks, at the beginning of a pass. False: hooks for all modules come before them, whatever they do."""
+    def come_first(self) -> None:
+        """All the model's hooks, at the beginning of a pass, before anything of it is used."""
         for place in self._places.values():
             place.come_first()
-        return not torch_module._global_forward_pre_hooks
+
+    def is_late(self) -> bool:
+        """Hooks for all modules come before the model's, whatever these do."""
+        return bool(torch_module._global_forward_pre_hooks)
 
     def place_of(self, one: ManagedParameter) -> Optional[Place]:
         """For a parameter that is read without a call of its module, as attention reads its output projection: the

@@ -188,13 +188,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def _update_at(self, place: Place) -> None:
         if any(one.due is not None for one in place.parameters):
             place.check_first()
-        if not place.name:  # nothing of the model was used yet
-            if self._watch.come_first() and torch.is_grad_enabled():
-                self._update_arrived()
-            else:
-                self.flush()
-        # Without gradients a module may read the parameters of those in it without calling them, as a transformer's encoder does when it
-        # evaluates.
+        if not place.name:
+            self._watch.come_first()
+            take = self._update_arrived if torch.is_grad_enabled() else self.flush
+            take()
+        # A transformer's encoder that evaluates reads the parameters of its layers without calling them.
         due = [one for one in (place.parameters if torch.is_grad_enabled() else place.all()) if one.due is not None]
         if due:
             self._update(due)
@@ -384,6 +382,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 self._meeting.check_inside()
             self.flush()  # of modules that were not called since
             self._make_due()
+            if self._watch.is_late():
+                self.flush()
 
     def _make_due(self) -> None:
         if self._timeline is not None:

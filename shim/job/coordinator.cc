@@ -1,6 +1,7 @@
 #include "shim/job/coordinator.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace mercury {
 namespace {
@@ -15,6 +16,8 @@ constexpr uint64_t kMostOpenJobMs = 3'600'000;
 // So long the next life of a worker waits for its last one's end to be noticed (after 10 s where
 // nobody says otherwise), before a job has begun.
 constexpr uint64_t kLastLifeNs = 15'000'000'000;
+constexpr uint64_t kConnectNs =
+    2'000'000'000;  // that members have to connect, of their time limits
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
@@ -52,7 +55,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits) fits = check_rank(join);
   if (may_be_next_life(join, fits)) {
     const uint64_t deadline_ns = std::min(time_limit_ns(join, now_ns), now_ns + kLastLifeNs);
-    applicants_.push_back({link, std::move(join), deadline_ns});
+    applicants_.push_back({link, std::move(join), deadline_ns, now_ns});
     return;
   }
   if (!fits) {
@@ -79,10 +82,21 @@ bool Coordinator::may_be_next_life(const message::Join& join, const Status& fits
          applicants_.size() < kMaxApplicants;
 }
 
-// Not while a worker may be lost whose next life waits: nobody would be ready without it.
+// A worker may be lost whose next life waits, and nobody would be ready without it: so long the
+// others wait, too, however many come that say they are one.
 void Coordinator::begin_if_complete(uint64_t now_ns) {
-  if (phase_ != Phase::kGathering || !shape_ || !applicants_.empty()) return;
+  if (phase_ != Phase::kGathering || !shape_) return;
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
+  if (!applicants_.empty()) {
+    if (begins_by_ns_ == kNever) begins_by_ns_ = now_ns + kLastLifeNs;
+    for (const Seat& seat : seats_) {
+      begins_by_ns_ =
+          std::min(begins_by_ns_, seat.deadline_ns - std::min(seat.deadline_ns, kConnectNs));
+    }
+    if (now_ns < begins_by_ns_) return;
+    for (Applicant& applicant : applicants_) applicant.deadline_ns = now_ns;
+    return refuse_late_applicants(now_ns);  // and comes back here
+  }
   if (Status known = check_servers(); !known) {
     return fail(known.error().code, known.error().message, now_ns);
   }
@@ -251,37 +265,45 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
   if (Invitation* invitation = invitation_of(seat.link)) {
     invite_again(*invitation, now_ns);
   }
-  const Role role = seat.join.role;
-  const int rank = seat.join.rank;
   erase_seat(seat.link);
-  const auto next = std::find_if(applicants_.begin(), applicants_.end(), [&](const Applicant& a) {
-    return role == Role::kWorker && (rank < 0 || a.join.rank == rank);
-  });
-  if (next != applicants_.end()) {
-    Applicant applicant = std::move(*next);
-    applicants_.erase(next);
-    return join(applicant.link, std::move(applicant.join), now_ns);
-  }
+  begins_by_ns_ = kNever;
+  take_in_next_life(now_ns);
   if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.join.served; })) {
     fail(Errc::kPeerLeft, "all programs left before the job began", now_ns);
   }
 }
 
-// Their ranks' workers are there: they would be known to be lost by now.
-void Coordinator::refuse_late_applicants(uint64_t now_ns) {
-  std::vector<Applicant> late;
-  std::erase_if(applicants_, [&](Applicant& applicant) {
-    if (applicant.deadline_ns > now_ns) return false;
-    late.push_back(std::move(applicant));
-    return true;
+// One whose place is free since a worker was lost, if there is one.
+void Coordinator::take_in_next_life(uint64_t now_ns) {
+  const auto next = std::find_if(applicants_.begin(), applicants_.end(), [&](Applicant& applicant) {
+    return check_rank(applicant.join).ok();
   });
-  for (Applicant& applicant : late) {
+  if (next == applicants_.end()) return;
+  Applicant applicant = std::move(*next);
+  applicants_.erase(next);
+  if (uint64_t& limit_ms = applicant.join.timeout_ms; limit_ms > 0) {  // its own, since it came
+    const uint64_t waited_ms = (now_ns - applicant.since_ns) / 1'000'000;
+    limit_ms = limit_ms > waited_ms ? limit_ms - waited_ms : 1;
+  }
+  join(applicant.link, std::move(applicant.join), now_ns);
+}
+
+// Their ranks' workers are there.
+void Coordinator::refuse_late_applicants(uint64_t now_ns) {
+  const auto late = std::stable_partition(
+      applicants_.begin(), applicants_.end(),
+      [now_ns](const Applicant& applicant) { return applicant.deadline_ns > now_ns; });
+  if (late == applicants_.end()) return;
+  std::vector<Applicant> refused(std::make_move_iterator(late),
+                                 std::make_move_iterator(applicants_.end()));
+  applicants_.erase(late, applicants_.end());
+  for (Applicant& applicant : refused) {
     const Status taken = check_rank(applicant.join);
     const Error why = taken ? Error(Errc::kTimedOut, "its time limit passed") : taken.error();
     note_refused(applicant.join, why);
     dismiss(applicant.link, message::Fail{why.code, why.message}, now_ns);
   }
-  if (!late.empty()) begin_if_complete(now_ns);
+  begin_if_complete(now_ns);
 }
 
 void Coordinator::on_timer(uint64_t now_ns) {
@@ -295,6 +317,7 @@ void Coordinator::on_timer(uint64_t now_ns) {
   invite_due(now_ns);
   if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return on_rejoin_timer(now_ns);
   refuse_late_applicants(now_ns);
+  begin_if_complete(now_ns);
   for (const Seat& seat : seats_) {
     if (seat.deadline_ns > now_ns) continue;
     const bool gathering = phase_ == Phase::kGathering;
@@ -314,6 +337,7 @@ uint64_t Coordinator::next_deadline_ns() const {
   }
   for (const Vacancy& vacancy : vacancies_) next = std::min(next, vacancy.deadline_ns);
   for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);
+  if (phase_ == Phase::kGathering) next = std::min(next, begins_by_ns_);
   for (const Seat& seat : seats_) {
     if (phase_ != Phase::kRunning || seat.returns_to) next = std::min(next, seat.deadline_ns);
     next = std::min(next, let_in_by_ns(seat));

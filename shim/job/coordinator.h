@@ -103,6 +103,7 @@ class Coordinator {
   Status check_servers() const;  // whether they know what the job asks for
   Status check_rank(message::Join& join) const;
   bool may_be_next_life(const message::Join& join, const Status& fits) const;
+  void take_in_next_life(uint64_t now_ns);
   void begin_if_complete(uint64_t now_ns);
   void refuse_late_applicants(uint64_t now_ns);
   void invite_servers(uint64_t now_ns);
@@ -231,8 +232,10 @@ class Coordinator {
     LinkId link = 0;
     message::Join join;
     uint64_t deadline_ns = kNever;
+    uint64_t since_ns = 0;  // before the job has begun
   };
   std::vector<Applicant> applicants_;
+  uint64_t begins_by_ns_ = kNever;         // all are there, and applicants have that long
   std::deque<LinkId> fencing_;             // workers that come back; the first is in work
   std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
   Rounds rounds_;                          // what the servers have said of the fence in work

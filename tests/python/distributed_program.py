@@ -213,6 +213,14 @@ def check_inference_mode(rank, size):
                 rows = [torch.empty(numel) for _ in range(size)]
                 dist.all_gather(rows, torch.full((numel,), float(rank)))
             assert all((row == peer).all() for peer, row in enumerate(rows)), (numel, turn)
+    for mode in (True, False):  # sizes that nobody has had before, more often than are in flight
+        for _ in range(6):
+            with torch.inference_mode(mode):
+                data = torch.ones(70_000)
+                small = torch.ones(33_000)
+                dist.all_reduce(data)
+                dist.all_reduce(small)
+            assert data.tolist() == [size] * 70_000 and small.tolist() == [size] * 33_000, mode
 
 
 def check_functional_collectives(rank, size):

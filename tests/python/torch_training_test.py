@@ -204,22 +204,23 @@ class Attending(nn.Module):
 
 
 class Doubling(nn.Module):
-    """Its weight is computed of a parameter by a hook, which somebody else puts there."""
+    """What its last layer computes is multiplied by a factor that a hook, which somebody else puts there, computes of a parameter, the
+    layer's or the model's own."""
 
-    def __init__(self):
+    def __init__(self, of_its_own=False):
         super().__init__()
-        self.words = nn.Embedding(20, 8)
-        self.last = nn.Linear(8, 20)
-        self.last.small = nn.Parameter(torch.randn(8) / 2)
+        self.words, self.last = nn.Embedding(20, 8), nn.Linear(8, 20)
+        self.owner = () if of_its_own else (self.last,)
+        (self if of_its_own else self.last).small = nn.Parameter(torch.randn(()))
 
     def forward(self, words):
-        return self.last(self.words(words))
+        found = self.last(self.words(words))
+        return found * (self.owner or (self,))[0].factor
 
     @staticmethod
     def hook(module, values):
         if hasattr(module, "small"):
-            return (values[0] * (module.small * 2),)
-        return None
+            module.__dict__["factor"] = module.small * 2
 
 
 def normed(by):
@@ -253,20 +254,31 @@ class Models(Workers):
 
     def test_hooks_that_somebody_puts_before_ours(self):
         def before_others(rank, model, optimizer):
-            trained(1)(rank, model, optimizer)
             hook = model.last.register_forward_pre_hook(Doubling.hook)
             model.last._forward_pre_hooks.move_to_end(hook.id, last=False)  # as PyTorch 2's prepend=True
             trained()(rank, model, optimizer)
         self.compare(before_others, model=lambda seed: seeded(seed, Doubling))
+
+        def without_hooks(rank, model, optimizer):
+            trained(1)(rank, model, optimizer)
+            model.words._forward_pre_hooks.clear()
+            with torch.no_grad():
+                model(batches(1, rank)[0][0])  # which takes the step
+        self.compare(without_hooks, first_number=300)
         hook = register_module_forward_pre_hook(Doubling.hook)
         self.addCleanup(hook.remove)
         self.compare(trained(), model=lambda seed: seeded(seed, Doubling), first_number=100)
+        self.compare(trained(), model=lambda seed: seeded(seed, lambda: Doubling(of_its_own=True)), first_number=400)
+
+        hook.remove()
 
         def parts(rank, model, optimizer):
             trained(1)(rank, model, optimizer)
-            model.last(model.words(batches(1, rank)[0][0]))
-        with self.assertRaisesRegex(RuntimeError, "^(words|last): a forward pre-hook comes before ScheduledOptimizer's"):
-            self.compare(parts, model=lambda seed: seeded(seed, Doubling), first_number=200)
+            hook = model.words.register_forward_pre_hook(Doubling.hook)
+            model.words._forward_pre_hooks.move_to_end(hook.id, last=False)
+            model.words(batches(1, rank)[0][0])
+        with self.assertRaisesRegex(RuntimeError, "^words: a forward pre-hook comes before ScheduledOptimizer's"):
+            self.compare(parts, first_number=200)
 
     def test_bfloat16_by_autocast_and_a_scaler_that_is_off(self):
         def loop(rank, model, optimizer):

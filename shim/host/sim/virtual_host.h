@@ -210,8 +210,8 @@ class VirtualHost {
 
 }  // namespace mercury::sim
 
-// Compiled once (virtual_cluster.cc), on plain simulated ports: an engine takes longer than any of its
-// users.
+// Compiled once (virtual_cluster.cc), on plain simulated ports: an engine takes longer than any of
+// its users.
 namespace mercury {
 extern template class Engine<sim::SimPort, HostServices>;
 extern template class Lane<sim::SimPort>;

@@ -104,53 +104,6 @@ TEST_F(RejoinTest, ALivingWorkerKeepsItsPlace) {
   end();
 }
 
-// --- before the job has begun ------------------------------------------------------------------
-
-class GatheringTest : public RejoinTest {
- protected:
-  // Worker 1 is there, and a second one that says it is worker 1; then the last one that was
-  // missing comes.
-  ProgramModel& second_and_last(bool first_is_lost) {
-    for (int host : {1, 2, 5}) hosts.add(host, 1, not_serving());
-    for (int host : {3, 4}) hosts.add(host, 1, serving());
-    b = &opens(2, request(1));
-    hosts.run_for(kSecond);
-    if (first_is_lost) hosts.kill(2);
-    ProgramModel& second = opens(5, request(1));
-    hosts.run_for(kSecond);
-    EXPECT_EQ(second.opens, 0) << second.open_text;
-    a = &opens(1, request(0));
-    hosts.run_for(kSecond);
-    EXPECT_EQ(a->opens, 0) << a->open_text;
-    return second;
-  }
-};
-
-TEST_F(GatheringTest, ANextLifeWaitsForTheEndOfItsLastOne) {
-  ProgramModel& again = second_and_last(true);
-  hosts.run_for(Hosts::kPeerTimeoutNs);
-  ASSERT_TRUE(a->is_open() && again.is_open()) << a->open_text << again.open_text;
-  EXPECT_EQ(again.opened.rank, 1);
-  b = &again;
-  end();
-}
-
-TEST_F(GatheringTest, ALivingWorkerKeepsItsPlace) {
-  ProgramModel& second = second_and_last(false);
-  hosts.run_for(15 * kSecond);
-  EXPECT_EQ(second.open_code, Errc::kRankTaken) << second.open_text;
-  EXPECT_TRUE(says(second.open_text, "there already")) << second.open_text;
-  ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
-  end();
-}
-
-TEST_F(GatheringTest, OneThatWaitedAndWentHoldsNobodyUp) {
-  second_and_last(false).gone();
-  hosts.run_for(kSecond);
-  ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
-  end();
-}
-
 TEST_F(RejoinTest, TheOptionIsTheSameForAllWorkers) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, serving());
