@@ -227,7 +227,7 @@ class Exchange:
             own = self._ready(key, place, data, how, back, take_whole, Piece(ended))
             self._submit_behind_line(call, agreement, key, [own])
             return
-        with torch.inference_mode(False):  # the progress thread writes it
+        with torch.inference_mode(False):  # type: ignore[no-untyped-call]  # the progress thread writes it
             whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
         self._submit_behind_line(call, agreement, key, [])
         try:
@@ -373,7 +373,7 @@ class Exchange:
             self._declared += -self._declared % self._job.servers
         tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.urgent else _PATIENT)
         self._declared += 1
-        with torch.inference_mode(False):  # it is for whoever comes with this size
+        with torch.inference_mode(False):  # type: ignore[no-untyped-call]  # it is for whoever comes with this size
             return _Slot(tensor, over(array, dtype))
 
 

@@ -114,7 +114,7 @@ class ManagedParameter:
     def _view(self) -> torch.Tensor:
         return over(self.array, self._sent_as)[:self.parameter.numel()].view_as(self.parameter)
 
-    @torch.inference_mode(False)  # whoever zeroes or evaluates
+    @torch.inference_mode(False)  # type: ignore[no-untyped-call]  # whoever zeroes or evaluates
     def _lay(self) -> None:
         """The tensors that parameter.grad is: over the memory, unless gradients are converted for the wire, or on a GPU."""
         if self._memory.data_ptr() != self._memory_address:  # somebody has moved what shares its elements, as share_memory() does

@@ -261,7 +261,7 @@ def same(what: str, ones: Tensors, others: Tensors, size: int) -> None:
 
 def copy(into: torch.Tensor, data: torch.Tensor) -> None:
     """`data` is of that type, or its bytes."""
-    with torch.inference_mode(into.is_inference()):  # whatever the mode of the thread that waits
+    with torch.inference_mode(into.is_inference()):  # type: ignore[no-untyped-call]  # whatever the mode of the thread that waits
         into.detach().copy_(data.detach().view(into.dtype).view(into.shape) if data.dtype == torch.uint8 else data.detach().reshape(into.shape))
 
 

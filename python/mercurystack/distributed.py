@@ -294,7 +294,8 @@ def _register() -> None:
     devices = {"devices": ["cpu", "cuda"]} if "devices" in takes else {}  # PyTorch 1 asks for none
     dist.Backend.register_backend("mercury", ProcessGroup, **devices)  # type: ignore[no-untyped-call]
     # 2.15's flight recorder takes for granted that a group with devices is made of backends, unless its backend records for itself.
-    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add("mercury")
+    recording: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    recording.add("mercury")
 
 
 _register()
