@@ -16,8 +16,8 @@ constexpr uint64_t kMostOpenJobMs = 3'600'000;
 // So long the next life of a worker waits for its last one's end to be noticed (after 10 s where
 // nobody says otherwise), before a job has begun.
 constexpr uint64_t kLastLifeNs = 15'000'000'000;
-constexpr uint64_t kConnectNs =
-    2'000'000'000;  // that members have to connect, of their time limits
+// Members have so much of their time limits to connect.
+constexpr uint64_t kConnectNs = 2'000'000'000;
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
