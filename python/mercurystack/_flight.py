@@ -12,10 +12,14 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Iterable, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from mercurystack import _native
 from mercurystack._errors import error_of
+from mercurystack._operation import OWN_PRIORITY
 
 if TYPE_CHECKING:
     from mercurystack._operation import How, Operation
@@ -111,6 +115,8 @@ class Flight:
         # what it has to the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
         self._each = list(self._completions)  # which an array makes anew for who asks for one
+        self._handles = _column(self._completions, _native.Completion.handle, np.uint64)
+        self._statuses = _column(self._completions, _native.Completion.status, np.int32)
 
     def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], ways: Iterable[How]) -> bool:
         """Each in its way. Whether there was room for all; else none is in flight, and the caller tries again later."""
@@ -118,7 +124,7 @@ class Flight:
             asked = self._asked_of(len(operations))
             for one, operation, way in zip(asked, operations, ways):
                 one.kind, one.tensor, one.root = way.kind, operation.tensor.id, way.root
-                one.priority = -1 if way.priority is None else way.priority
+                one.priority = OWN_PRIORITY if way.priority is None else way.priority
             if (code := _native.library.mercury_submit(job, asked, len(operations))) == -errno.EAGAIN:
                 return False
             _native.check(code)
@@ -153,23 +159,27 @@ class Flight:
         size = ctypes.sizeof(_native.Completion)
         with self._lock:
             while True:
-                ended += self._read_completions()  # what an exception left
+                if self._each[0].handle:  # what an exception left
+                    ended += self._read_completions(int(np.count_nonzero(self._handles)))
                 got = _native.check(_native.library.mercury_poll(job, self._completions, _BATCH, size))
-                ended += self._read_completions()
+                if got:
+                    ended += self._read_completions(got)
                 if got < _BATCH:
                     return ended
 
-    def _read_completions(self) -> int:
-        count = 0
-        while count < _BATCH and self._each[count].handle:
-            count += 1
-        # From the last, so that what an exception leaves is still in front.
-        for place in range(count - 1, -1, -1):
-            completion = self._each[place]
-            operation = self._operations.get(completion.handle)
+    def _read_completions(self, count: int) -> int:
+        """All, or all again: what an exception leaves is known by its handles, and which operations have ended, by themselves."""
+        operations = self._operations
+        for place, (handle, status) in enumerate(zip(self._handles[:count].tolist(), self._statuses[:count].tolist())):
+            operation = operations.get(handle)
             if operation is not None:
-                self._end(operation, completion.status, _text_of(completion) if completion.status else "")
-            completion.handle = 0
+                if status:
+                    operation._text = _text_of(self._each[place])
+                operation._status = status
+                operations.pop(handle, None)  # which a signal's handler that polls may have done meanwhile
+                if operation._awaiting or self._followers:
+                    self._tell(operation)
+        self._handles[:count] = 0
         return count
 
     def wait(self, use: Use, operation: Operation, timeout: Optional[float]) -> None:
@@ -238,13 +248,21 @@ class Flight:
         operation._text = text
         operation._status = status
         self._operations.pop(operation._handle, None)
-        if operation._awaiting:
-            for future in operation._awaiting:
-                _end_await(future)
-            operation._awaiting.clear()
+        self._tell(operation)
+
+    def _tell(self, operation: Operation) -> None:
+        """Whoever waits for it otherwise than in the library."""
+        for future in operation._awaiting:
+            _end_await(future)
+        operation._awaiting.clear()
         if self._followers:
             with self._ended:
                 self._ended.notify_all()
+
+
+def _column(array: ctypes.Array[_native.Completion], field: Any, kind: type[np.generic]) -> npt.NDArray[Any]:
+    """Of an array of structs, one field of each, so that many are read at once."""
+    return np.ndarray(len(array), kind, memoryview(array), field.offset, ctypes.sizeof(_native.Completion))
 
 
 def _text_of(completion: _native.Completion) -> str:

@@ -7,10 +7,11 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 import torch
 
+from mercurystack import _native
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._job import Tensor
-from mercurystack._operation import Operation
+from mercurystack._operation import OWN_PRIORITY, Operation
 from mercurystack._staging import Leaving, Stage, pin
 from mercurystack._tensors import NAMES, over
 
@@ -75,6 +76,13 @@ def _watched(values: Any) -> Iterator[Watched]:
             yield from _watched(value)
 
 
+def zero_all(gradients: list[torch.Tensor]) -> None:
+    if len(gradients) == 1:
+        gradients[0].zero_()
+    elif gradients:
+        torch._foreach_zero_(gradients)
+
+
 class ManagedParameter:
     """One parameter, its gradient's memory and its place in a round."""
 
@@ -131,12 +139,13 @@ class ManagedParameter:
         """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
         push() does."""
         found = self.parameter.grad
-        in_place = (found is self.watched and not self.watched._moved or found is self.gradient) and self.gradient.data_ptr() == self._address
+        gradient, watched = self.gradient, self.watched
+        in_place = (found is watched and not watched._moved or found is gradient) and gradient.data_ptr() == self._address
         if in_place and not self._is_apart:
             return False
         self._refuse_anothers(found)
         with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
-            return self._bring(self.gradient if in_place else found, in_place)
+            return self._bring(gradient if in_place else found, in_place)
 
     def _refuse_anothers(self, found: Optional[torch.Tensor]) -> None:
         if isinstance(found, Watched) and found._read is not self._on_read:
@@ -165,22 +174,19 @@ class ManagedParameter:
         return RuntimeError(f"{self.name}: it was {self._dtype} of shape {tuple(self._memory.shape)} when the ScheduledOptimizer was made, "
                             f"and is {found.dtype} of shape {tuple(found.shape)}: make it behind all that changes the model")
 
-    def has_arrived(self) -> bool:
-        """As far as is known: whoever collects completions marks operations."""
-        return self.operation is None or self.operation._status is not None
-
     def push(self) -> None:
         """Sends what was collected."""
-        assert self.tensor is not None
+        tensor, priority = self.tensor, self.priority
+        assert tensor is not None
         if self._stage is None:
             try:
-                self.operation = self.tensor.push_pull(self.priority)
+                self.operation = tensor._job._submit(tensor, _native.PUSH_PULL, OWN_PRIORITY if priority is None else priority)
             except MercuryError as failure:
                 raise self.named(failure) from None
             except ValueError as failure:  # the job is closed
                 raise ValueError(f"the gradient of {self.name}: {failure}") from None
         else:
-            push = partial(self.tensor.push_pull, self.priority)
+            push = partial(tensor.push_pull, priority)
             self.operation = Leaving(self._stage.leave(self._memory, self._leaves, push))
 
     def named(self, failure: MercuryError) -> MercuryError:
@@ -190,26 +196,28 @@ class ManagedParameter:
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""
         found = self.parameter.grad
-        self._refuse_anothers(found)
+        is_own = found is self.watched or found is self.gradient
+        if not is_own:
+            self._refuse_anothers(found)
         self.operation = None
-        if self._stage is not None:
-            self._stage.bring(self.gradient, self._memory)
-        elif self._is_apart:
-            self.gradient.copy_(self._memory)
+        if self._is_apart:
+            if self._stage is None:
+                self.gradient.copy_(self._memory)
+            else:
+                self._stage.bring(self.gradient, self._memory)
         if found is None:
             self.to_zero, self.taken_away = True, self.due is None
-        if found is None or self._is_own(found):
+            is_own = True
+        if is_own:
             self._show(self.gradient)
-
-    def _is_own(self, found: torch.Tensor) -> bool:
-        return found is self.watched or found is self.gradient
 
     def take_back(self) -> None:
         """Behind its update: what the program has put in its place stays what the next backward pass adds to."""
-        found = self.parameter.grad
-        if found is not None and not self._is_own(found):
-            self.gradient.copy_(found)
-        self.to_use()
+        found, gradient = self.parameter.grad, self.gradient
+        if found is not gradient and found is not self.watched and found is not None:
+            gradient.copy_(found)
+        self.to_zero = False
+        self._show(self.watched)
 
     def to_use(self) -> None:
         """Where the next backward pass adds to."""

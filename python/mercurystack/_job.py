@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Optional, Seque
 from mercurystack import _native
 from mercurystack._flight import Flight, Use
 from mercurystack._memory import ArrayLike, View, view_of
-from mercurystack._operation import How, Operation
+from mercurystack._operation import OWN_PRIORITY, How, Operation
 
 if TYPE_CHECKING:
     from mercurystack._context import Attachment, _Server
@@ -125,28 +125,28 @@ class Tensor:
     def push_pull(self, priority: Optional[int] = None) -> Operation:
         """Sends the array; done when it holds the sum over all workers. priority: 0 (most urgent) to 65535, None:
         the tensor's own."""
-        return self._job._submit(self, _native.PUSH_PULL, priority)
+        return self._job._submit(self, _native.PUSH_PULL, _priority_of(priority))
 
     def push(self, priority: Optional[int] = None) -> Operation:
         """Done when the servers have all of it. The sum still arrives in the array: pull() is done when it is there."""
-        return self._job._submit(self, _native.PUSH, priority)
+        return self._job._submit(self, _native.PUSH, _priority_of(priority))
 
     def pull(self, priority: Optional[int] = None) -> Operation:
         """Done when the array holds the sum of the round that was pushed last. One pull for each push."""
-        return self._job._submit(self, _native.PULL, priority)
+        return self._job._submit(self, _native.PULL, _priority_of(priority))
 
     def broadcast(self, root: int, priority: Optional[int] = None) -> Operation:
         """Done when the array holds worker `root`'s elements; the others send none."""
-        return self._job._submit(self, _native.BROADCAST, priority, self._rank_of("root", root))
+        return self._job._submit(self, _native.BROADCAST, _priority_of(priority), self._rank_of("root", root))
 
     def all_gather(self, priority: Optional[int] = None) -> Operation:
         """Worker r has the r-th of as many equal parts as there are workers; done when the array holds all parts. Of a
         tensor of integers with op "sum", which may stand for any type's bytes."""
-        return self._job._submit(self, _native.ALL_GATHER, priority)
+        return self._job._submit(self, _native.ALL_GATHER, _priority_of(priority))
 
     def reduce_scatter(self, priority: Optional[int] = None) -> Operation:
         """Sends the array; done when its part() holds that part of the sum over all workers. The rest has no meaning then."""
-        return self._job._submit(self, _native.REDUCE_SCATTER, priority)
+        return self._job._submit(self, _native.REDUCE_SCATTER, _priority_of(priority))
 
     def part(self, rank: Optional[int] = None) -> slice:
         """Of the array's elements in a row, those that worker `rank` (None: this one) has of a reduce_scatter()."""
@@ -407,16 +407,17 @@ class Job:
 
     # ---- for tensors and operations ------------------------------------------------------------
 
-    def _submit(self, tensor: Tensor, kind: int, priority: Optional[int], root: int = 0) -> Operation:
-        operation = Operation(self, tensor)
+    def _submit(self, tensor: Tensor, kind: int, priority: int, root: int = 0) -> Operation:
+        """priority: as _priority_of() has it."""
+        operation = Operation(tensor)
         pause_ms = 1
-        while not self._flight.submit_one(operation, kind, _priority_of(priority), root):
+        while not self._flight.submit_one(operation, kind, priority, root):
             pause_ms = self._await_room(pause_ms)
         return operation
 
     def _submit_all(self, asked: Sequence[tuple[Tensor, How]]) -> list[Operation]:
         """In one call: all of them, or none if it fails."""
-        operations = [Operation(self, tensor) for tensor, _ in asked]
+        operations = [Operation(tensor) for tensor, _ in asked]
         pause_ms = 1
         while True:
             with self._use as job:
@@ -441,7 +442,7 @@ class Job:
 
 
 def _priority_of(priority: Optional[int]) -> int:
-    return -1 if priority is None else _native.whole("priority", priority, 0, _MOST_PRIORITY)
+    return OWN_PRIORITY if priority is None else _native.whole("priority", priority, 0, _MOST_PRIORITY)
 
 
 def _leave(attachment: Attachment, use: Use, server: Optional[_Server]) -> None:

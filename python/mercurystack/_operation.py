@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Generator, NamedTuple, Optional
 from mercurystack._errors import MercuryError, error_of
 
 if TYPE_CHECKING:
-    from mercurystack._job import Job, Tensor
+    from mercurystack._job import Tensor
+
+
+OWN_PRIORITY = -1  # the tensor's
 
 
 class How(NamedTuple):
@@ -26,27 +29,27 @@ class Operation:
     of times. All say the same: nothing, or the exception for what it failed of. tensor: what it is an operation of.
     """
 
-    __slots__ = ("tensor", "_job", "_handle", "_status", "_text", "_awaiting")
+    __slots__ = ("tensor", "_handle", "_status", "_text", "_awaiting")
 
-    def __init__(self, job: Job, tensor: Tensor) -> None:
+    _handle: int  # once it is submitted
+    _text: str  # once it has failed
+
+    def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        self._job = job
-        self._handle = 0
         self._status: Optional[int] = None
-        self._text = ""
         self._awaiting: list[asyncio.Future[None]] = []
 
     def wait(self, timeout: Optional[float] = None) -> None:
         """Blocks without the GIL, at most `timeout` seconds (None: for ever). Signals interrupt it.
 
         MercuryTimeoutError: still in flight. JobFailedError and MercuryError: it failed."""
-        self._job._wait(self, timeout)
+        self.tensor._job._wait(self, timeout)
         self._raise_failure()
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""
         if self._status is None:
-            self._job.poll()
+            self.tensor._job.poll()
         return self._status is not None
 
     def is_known_done(self) -> bool:
@@ -59,7 +62,7 @@ class Operation:
 
     def __await__(self) -> Generator[object, None, None]:
         if self._status is None:
-            yield from self._job._awaited(self).__await__()
+            yield from self.tensor._job._awaited(self).__await__()
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -107,8 +107,10 @@ class _Before:
 
     def __init__(self, groups: list[dict[str, Any]], parameters: list[torch.nn.Parameter]) -> None:
         self._groups = [{key: (value, _version_of(value)) for key, value in group.items()} for group in groups]
-        those = {parameter for group in groups for parameter in group["params"]}
-        self.others = [(parameter, parameter._version) for parameter in parameters if parameter not in those]
+        self.others: list[tuple[torch.nn.Parameter, int]] = []
+        if sum(len(group["params"]) for group in groups) < len(parameters):
+            those = {parameter for group in groups for parameter in group["params"]}
+            self.others = [(parameter, parameter._version) for parameter in parameters if parameter not in those]
 
     def check(self, name: str, groups: list[dict[str, Any]]) -> None:
         for old, new in zip(self._groups, groups):

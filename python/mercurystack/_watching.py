@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Mapping, Optional, Protocol
+from itertools import repeat
+from operator import attrgetter, eq
+from typing import Any, Callable, Iterator, Mapping, Optional, Protocol
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -12,7 +14,7 @@ from mercurystack._gradient import ManagedParameter
 
 
 class Listener(Protocol):
-    def _on_forward(self, place: Place) -> None: ...
+    def _on_forward(self, place: Place, *_: Any) -> None: ...
 
     def _on_forward_end(self) -> None: ...
 
@@ -21,6 +23,9 @@ class Listener(Protocol):
     def _on_gradient_again(self, one: ManagedParameter) -> None: ...
 
     def flush(self) -> None: ...
+
+
+_PRE_HOOKS = attrgetter("_forward_pre_hooks")
 
 
 def _no_hook(*_: Any) -> None:
@@ -49,18 +54,16 @@ class _Hook:
         return _get_no_hook, ()
 
 
-class _ForwardHook(_Hook):
-    """As the others, but that no call is to cost time between."""
+class _ForwardHook(partial):  # type: ignore[type-arg]
+    """As the others, but that no call of Python's is to cost time between."""
 
-    def __init__(self, place: Place, listener: Listener) -> None:
-        self._place, self._come_by = place, listener._on_forward
+    __name__ = "mercury_hook"
 
-    def __call__(self, *_: Any) -> None:
-        place = self._place
-        place.called = True
-        if place.frozen:
-            place.check_frozen()
-        self._come_by(place)
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return _no_hook
+
+    def __reduce__(self) -> Any:
+        return _get_no_hook, ()
 
 
 class Place:
@@ -72,29 +75,29 @@ class Place:
         self.parameters: list[ManagedParameter] = []
         self.frozen: list[tuple[str, torch.nn.Parameter]] = []  # which the optimizer has too
         self.called = False
-        self._hook = 0  # its number
+        self.hook = 0  # its number
 
     def all(self) -> list[ManagedParameter]:
         """Also those of the modules in it."""
         return [self._of[one] for one in self._module.parameters() if one in self._of]
 
     def begin(self, listener: Listener) -> Any:
-        handle = self._module.register_forward_pre_hook(_ForwardHook(self, listener))
-        self._hook = handle.id
+        handle = self._module.register_forward_pre_hook(_ForwardHook(listener._on_forward, self))
+        self.hook = handle.id
         self.come_first()
         return handle
 
     def come_first(self) -> bool:
         """Before the hooks that compute weights from parameters, as weight_norm does. False: others came before it until now."""
         hooks: Any = self._module._forward_pre_hooks
-        if self._hook not in hooks:  # somebody has taken it away
+        if self.hook not in hooks:  # somebody has taken it away
             return True
         for number, hook in hooks.items():
-            if number == self._hook:
+            if number == self.hook:
                 return True
             if not isinstance(hook, _ForwardHook):  # nor another ScheduledOptimizer's
                 break
-        hooks.move_to_end(self._hook, last=False)
+        hooks.move_to_end(self.hook, last=False)
         return False
 
     def check_first(self) -> None:
@@ -118,6 +121,8 @@ class Watch:
         self._places: dict[str, Place] = {}
         self._handles: list[Any] = []
         self._nodes: list[Any] = []
+        self._modules: list[torch.nn.Module] = []  # of the places
+        self._first: list[int] = []  # their hooks
         self.model = model
         of = {one.parameter: one for one in managed}
         self._handles.append(model.register_forward_hook(_Hook(lambda *_: listener._on_forward_end())))
@@ -130,6 +135,8 @@ class Watch:
                     elif parameter in optimized:
                         place.frozen.append((own, parameter))
                 self._watch(module, place, listener)
+                self._modules.append(module)
+                self._first.append(place.hook)
         for one in managed:
             # The parameter's own hooks are called where torch.autograd.grad() computes its gradient, too. The next pass that has the parameter
             # finds the node again while somebody keeps it.
@@ -148,8 +155,10 @@ class Watch:
 
     def come_first(self) -> None:
         """All the model's hooks, at the beginning of a pass, before anything of it is used."""
-        for place in self._places.values():
-            place.come_first()
+        first: Iterator[Any] = map(next, map(iter, map(_PRE_HOOKS, self._modules)), repeat(None))  # type: ignore[misc]
+        if not all(map(eq, first, self._first)):
+            for place in self._places.values():
+                place.come_first()
 
     def is_late(self) -> bool:
         """Hooks for all modules come before the model's, whatever these do."""

@@ -27,7 +27,7 @@ from mercurystack import _agreement, _making, _trace
 from mercurystack._attendance import Attendance, give, refuse_next_life
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter
+from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter, zero_all
 from mercurystack._job import Job
 from mercurystack._meeting import STATE, Elastic, Meeting, Step
 from mercurystack._operation import Operation
@@ -165,8 +165,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     # ---- an iteration --------------------------------------------------------------------------
 
-    def _on_forward(self, place: Place) -> None:
+    def _on_forward(self, place: Place, *_: Any) -> None:
         """The forward pass has come to a module."""
+        place.called = True
+        if place.frozen:
+            place.check_frozen()
         timeline = self._timeline
         if timeline is not None:
             timeline.pause()
@@ -270,9 +273,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
-        if one.operation is not None:
-            if one.operation._status != 0:  # it is not known to be back
-                self._await(one, one.operation)
+        operation = one.operation
+        if operation is not None:
+            if operation._status != 0:  # it is not known to be back
+                self._await(one, operation)
             if self._timeline is not None:
                 self._timeline.taken()
             if self._attendance is not None and one.tensor is not None:
@@ -305,9 +309,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
         with contextlib.suppress(MercuryError, ValueError):  # whoever waits for a sum says of which parameter it is
             self._job.poll()
-        arrived = [one for one in self._parameters if one.due is not None and one.has_arrived()]
+        due = [one for one in self._parameters if one.due is not None]
+        arrived = [one for one in due if one.operation is None or one.operation._status is not None]
         if arrived:
             self._update(arrived)
+        self._is_due = len(arrived) < len(due)
 
     def _update(self, due: list[ManagedParameter]) -> None:
         refuse_in_trace()
@@ -317,7 +323,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
                                    "come: flush() first")
         groups: dict[int, dict[str, Any]] = {}
-        to_zero = [one for one in due if one.to_zero]
         for one in due:
             options, one.due, one.sent, one.passes = one.due, None, False, 0
             if one.moves and options is not None:
@@ -327,13 +332,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 options["params"].append(one.parameter)
         if groups:
             self._step_of(list(groups.values()), due)
-        if len(to_zero) == 1:
-            to_zero[0].gradient.zero_()
-        elif to_zero:
-            torch._foreach_zero_([one.gradient for one in to_zero])
+        zero_all([one.gradient for one in due if one.to_zero])
         for one in due:
             one.take_back()
-            one.to_zero = False
 
     def _step_of(self, groups: list[dict[str, Any]], due: list[ManagedParameter]) -> None:
         self._updating = threading.get_ident()
@@ -391,8 +392,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._hears_end = self._has_begun = False  # of a pass that failed it has not
         # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
         for one in self._parameters:
-            away = one.sent and (one.parameter.grad is None or one.taken_away)
-            one.moves = (one.passes > 0 or one.parameter.requires_grad) and not away
+            one.moves = (one.passes > 0 or one.parameter.requires_grad) and not (one.sent and (one.taken_away or one.parameter.grad is None))
             one.taken_away = one.zeroed = False
         self._send_rest()
         groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile

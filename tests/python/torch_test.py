@@ -13,7 +13,7 @@ from torch_lab import FOREVER_S, WORKERS, Cluster, ScheduledOptimizer, Workers, 
 import torch
 from torch import nn
 
-from mercurystack import Tensor
+from mercurystack import Job
 from mercurystack._agreement import PIECE_BYTES
 
 
@@ -133,11 +133,11 @@ class UsedBackwards(nn.Module):
 
 class Order(Workers):
     def test_priorities_are_places_in_the_forward_pass(self):
-        asked, push_pull = [], Tensor.push_pull
+        asked, submit = [], Job._submit
 
-        def noted(tensor, priority=None):
+        def noted(job, tensor, kind, priority, *root):
             asked.append((tensor, priority))
-            return push_pull(tensor, priority)
+            return submit(job, tensor, kind, priority, *root)
 
         def work(rank, context, job):
             model = seeded(0, UsedBackwards)
@@ -147,7 +147,7 @@ class Order(Workers):
                 optimizer.step()
             optimizer.flush()
             return {one.tensor: one.name for one in optimizer._parameters}
-        with unittest.mock.patch.object(Tensor, "push_pull", noted):
+        with unittest.mock.patch.object(Job, "_submit", noted):
             found = self.on_each(work)
         forward = [f"{layer}.{kind}" for layer in ("first", "second", "third") for kind in ("weight", "bias")]
         for names in found:
