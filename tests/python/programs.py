@@ -20,6 +20,17 @@ def start(command, library, **variables):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+def line_of(program):
+    """The next line of its output, or what is left of it, and nothing behind: outcomes_of() finds no more of what readline() has read ahead."""
+    line = b""
+    while not line.endswith(b"\n"):
+        found = os.read(program.stdout.fileno(), 1)
+        if not found:
+            break
+        line += found
+    return line.decode()
+
+
 def end(program):
     """Does not wait for what it has started itself, which may hold its pipes."""
     if program.poll() is None:

@@ -34,7 +34,7 @@ class Quorum(unittest.TestCase):
         """The others go on, with the same weights, and it does not come back."""
         workers = [self.start(rank, "dies" if rank == 1 else "goes-on") for rank in range(WORKERS)]
         # While the others train: that they have one step without it shows that they do not wait.
-        before = [workers[0].stdout.readline() for _ in range(4)]
+        before = [programs.line_of(workers[0]) for _ in range(4)]
         self.assertEqual(before, [f"{i} [0, 1, 2] []\n" for i in range(3)] + ["3 [0, 2] []\n"], workers[0].poll())
         (first, _, _), (_, _, status), (third, _, _) = programs.outcomes_of(workers, PATIENCE_S)
         self.assertEqual(status, -signal.SIGKILL)
@@ -44,7 +44,7 @@ class Quorum(unittest.TestCase):
     def test_a_worker_that_is_slow(self):
         """Its gradient is in no sum, but the sums are in its weights."""
         workers = [self.start(rank, "waits" if rank == 1 else "goes-on", patience_ms=100) for rank in range(WORKERS)]
-        steps = [workers[0].stdout.readline() for _ in range(4)]
+        steps = [programs.line_of(workers[0]) for _ in range(4)]
         self.assertEqual(steps[3], "3 [0, 2] []\n", steps)
         workers[1].stdin.write("\n")
         workers[1].stdin.flush()
