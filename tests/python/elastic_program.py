@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import mercurystack  # noqa: E402
-from mercurystack import _job, _meeting  # noqa: E402
+from mercurystack import _job, _meeting, _native  # noqa: E402
 from mercurystack.torch import Elastic, ScheduledOptimizer  # noqa: E402
 
 pushes, training = {}, []  # training: not empty once it has begun
@@ -43,10 +43,12 @@ def pushed(tensor, where):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def push_pull(self, *arguments, original=_job.Tensor.push_pull):
-    pushed(self, "before")
-    operation = original(self, *arguments)
-    pushed(self, "behind")
+def submit(job, tensor, kind, *arguments, original=_job.Job._submit):
+    if kind != _native.PUSH_PULL:
+        return original(job, tensor, kind, *arguments)
+    pushed(tensor, "before")
+    operation = original(job, tensor, kind, *arguments)
+    pushed(tensor, "behind")
     return operation
 
 
@@ -83,7 +85,7 @@ def digest_of(model, optimizer):
     return digest.hexdigest() + f" {optimizer.param_groups[0]['lr']:.9g} {int(model[1].num_batches_tracked)}"
 
 
-_job.Tensor.push_pull = push_pull
+_job.Job._submit = submit
 _meeting.StateTensor = functools.partial(_meeting.StateTensor, most=10_000)  # so that a state has several pieces
 torch.set_num_threads(1)
 torch.manual_seed(RANK)
