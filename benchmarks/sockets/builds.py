@@ -14,6 +14,7 @@ ratios in a round; the last build beside the kernel.
 import argparse
 import pathlib
 import statistics
+import sys
 
 import lab  # beside this program
 import recording
@@ -79,21 +80,23 @@ def main():
     parser.add_argument("builds", nargs="+", help="Meson's build folders, the oldest first")
     lab.add_settings(parser)
     parser.add_argument("--repeat", type=int, default=5, help="runs of each (default 5)")
-    parser.add_argument("--measure", nargs="+", choices=("zeromq", "iperf3", "redis"), default=["zeromq", "iperf3"])
+    parser.add_argument("--measure", nargs="+", choices=lab.PROGRAMS, default=["zeromq", "iperf3"])
     parser.add_argument("--one-core", action="store_true", help="all of it on processor 0")
     parser.add_argument("--record", type=pathlib.Path, help="append to this CSV file, such as docs/records/sockets_builds.csv")
     arguments = parser.parse_args()
-    lab.need("iperf3", "redis-server", "redis-benchmark")
+    names, reasons = lab.measurable(arguments.measure)
     turns = Turns(arguments.builds, arguments.settings, ["taskset", "-c", "0"] * arguments.one_core)
     try:
         for number in range(arguments.repeat):
-            turns.round(number, arguments.measure)
+            turns.round(number, names)
     finally:
         turns.close()
     turns.print()
     if arguments.record:
         recording.append(arguments.record, list(turns.records()))
+    print(*reasons, sep="\n", file=sys.stderr)
+    return 1 if reasons else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

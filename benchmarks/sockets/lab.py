@@ -50,7 +50,16 @@ def tcp_of(hosts, wanted=None):
     return netlab.sh("sysctl", "-n", "net.ipv4.tcp_congestion_control", ns=hosts.lab.hosts[0].ns).strip()
 
 
-def need(*programs):
-    for name in programs:
-        if shutil.which(name) is None:
-            skip(f"{name} is missing")
+# What is measured, the programs that it takes, and the packages of Debian's that have them.
+PROGRAMS = {"zeromq": {}, "iperf3": {"iperf3": "iperf3"},
+            "redis": {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}}
+
+
+def measurable(wanted):
+    """Those for which all programs are there, and why the others are not measured."""
+    missing = {}
+    for what in wanted:
+        packages = [package for program, package in PROGRAMS[what].items() if shutil.which(program) is None]
+        if packages:
+            missing[what] = f"not measured: {what}: apt-get install {' '.join(packages)}"
+    return [what for what in wanted if what not in missing], list(missing.values())

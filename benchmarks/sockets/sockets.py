@@ -10,7 +10,8 @@ Both ends share this machine's processors, and no frame leaves the kernel: that 
 in which it passes on buffers of 64 KB, and Mercury's worst, which sends them through it as datagrams.
 TCP keeps its segmentation offload. Two programs of one host meet at 127.0.0.1: over Mercury each has one
 end of a Unix pair, and no daemon has to do with their bytes. Needs root, and Debian's iperf3, redis-server,
-redis-tools; ZeroMQ's ends are benchmarks/sockets/zeromq_bench.
+redis-tools: what is missing is named, has no figure, and the status is 1. ZeroMQ's ends are
+benchmarks/sockets/zeromq_bench.
 
 Median, and in brackets (largest - smallest) / median. CPU: user and system time of both programs and of
 both daemons, for each byte of payload; what the kernel does in interrupts is where it happens to fall.
@@ -19,6 +20,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import sys
 
 import lab  # beside this program
 import recording
@@ -130,8 +132,8 @@ class Bench:
             return self.hosts.sockets("b")["local_connections"]
         return self.hosts.bytes_carried()["a"][0] // 100_000
 
-    def run(self):
-        for measure in (self.zeromq, self.iperf3, self.redis):
+    def run(self, names):
+        for measure in (getattr(self, name) for name in names):
             for mercury in (False, True):
                 before = self.is_over_mercury()
                 measure(mercury)
@@ -167,20 +169,22 @@ def main():
     arguments = parser.parse_args()
     program = arguments.build / "benchmarks/sockets/zeromq_bench"
     lab.use_build(arguments.build, program)
-    lab.need("iperf3", "redis-server", "redis-benchmark")
+    names, reasons = lab.measurable(lab.PROGRAMS)
     hosts = lab.two_hosts(settings=arguments.settings)
     try:
         benches = [Bench(hosts, program, 0.02 if arguments.quick else 1, where) for where in arguments.where]
         for _ in range(1 if arguments.quick else arguments.repeat):
             for bench in benches:
-                bench.run()
+                bench.run(names)
     finally:
         hosts.close()
     for bench in benches:
         bench.print()
     if arguments.record:
         recording.append(arguments.record, [row for bench in benches for row in bench.records()])
+    print(*reasons, sep="\n", file=sys.stderr)
+    return 1 if reasons else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
