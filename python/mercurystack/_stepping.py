@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from typing import Any, Callable, Iterator, Optional
+import threading
+from typing import Any, Callable, Iterator, Optional, Protocol
 
 import torch
 
@@ -14,6 +15,8 @@ from mercurystack._gradient import ManagedParameter
 # What PyTorch 2 calls around each step, where it is not empty: in the optimizer, and of all optimizers.
 _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+STEP_S = 60.0  # of some of the parameters, at most, where another thread waits for it
+_TOGETHER = "it needs all gradients together, and cannot update parameters one by one"
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
 _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
@@ -56,6 +59,12 @@ def without_record(step: Callable[..., Any]) -> Optional[Callable[..., Any]]:
     return getattr(step, "__wrapped__", None)
 
 
+class _Lock(Protocol):
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+
+    def release(self) -> None: ...
+
+
 class Stepper:
     """Calls the class's step, as a learning-rate scheduler has put a counter of calls around the object's."""
 
@@ -76,12 +85,20 @@ class Stepper:
         else:
             self._step(groups)
 
-    def refuse_read(self, one: ManagedParameter) -> None:
-        """Within a step. RuntimeError: the gradient is none of the step's."""
-        if one.sent:
-            raise RuntimeError(f"{type(self._optimizer).__name__} has read the gradient of {one.name} in its step for other parameters: it needs "
-                               "all gradients together, and cannot update parameters one by one. Of one that hands steps on to another "
-                               "optimizer, wrap that one")
+    def reads(self, one: ManagedParameter, thread: int, lock: _Lock) -> bool:
+        """While a step runs on `thread`, which has the lock: whether it is that step that reads the gradient. Another thread waits for its end.
+        RuntimeError: the gradient is none of the step's, or the step waits for that other thread, as far as can be seen."""
+        name = type(self._optimizer).__name__
+        if thread == threading.get_ident():
+            if one.sent:
+                raise RuntimeError(f"{name} has read the gradient of {one.name} in its step for other parameters: {_TOGETHER}. Of one that hands steps "
+                                   "on to another optimizer, wrap that one")
+            return True
+        if not lock.acquire(timeout=STEP_S):
+            raise RuntimeError(f"the gradient of {one.name} is read while {name} takes a step on another thread, which has not ended for {STEP_S:g} s. "
+                               f"If the step waits for this thread, {_TOGETHER}")
+        lock.release()
+        return False
 
     def _step(self, groups: list[dict[str, Any]]) -> None:
         optimizer = self._optimizer

@@ -348,8 +348,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._updating = 0
 
     def _on_read(self, read: ManagedParameter) -> None:
-        if self._updating == threading.get_ident():
-            self._stepper.refuse_read(read)
+        if self._updating and self._stepper.reads(read, self._updating, self._lock):
             return
         is_in_backward = _is_in_backward()
         if is_in_backward and not read.sent:  # by a hook, before it is sent

@@ -8,13 +8,14 @@ import threading
 import unittest
 import unittest.mock
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 from torch_lab import ONE_AT_A_TIME, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded, sgd
 
 import torch
 from torch import nn
 
-from mercurystack import JobFailedError
+from mercurystack import JobFailedError, _stepping
 
 warnings.filterwarnings("ignore", message="gradients are read before the next forward pass")
 UNSENT = "^gradients were read, and none has been sent since the step before"
@@ -456,6 +457,20 @@ class Surroundings(Workers):
         self.compare(loop, with_rate)
 
 
+class ReadsElsewhere(torch.optim.SGD):
+    """Its step waits for a thread that reads all gradients, as one that clips by itself."""
+
+    def __init__(self, parameters):
+        self.all = list(parameters)
+        super().__init__(self.all, lr=0.1)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        with ThreadPoolExecutor(1) as pool:
+            list(pool.map(lambda one: one.grad.norm(), self.all))
+        super().step()
+
+
 class Blends(torch.optim.SGD):
     """Updates what its groups do not have, without a gradient, as one that averages weights."""
 
@@ -495,6 +510,11 @@ class Refused(Workers):
     def test_steps_that_somebody_else_takes(self):
         for told in self.updated_alone(lambda parameters: Delegates(sgd(parameters))):
             self.assertRegex(told, "^Delegates has read the gradient of .*hands steps on to another optimizer, wrap that one")
+
+    def test_a_step_that_waits_for_a_thread_that_reads(self):
+        with unittest.mock.patch.object(_stepping, "STEP_S", 0.2):
+            for told in self.updated_alone(ReadsElsewhere):
+                self.assertRegex(told, "^the gradient of .* is read while ReadsElsewhere takes a step on another thread, .* for 0.2 s. If the step waits")
 
     def test_updates_without_gradients(self):
         for told in self.updated_alone(Blends):
