@@ -138,9 +138,12 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_never_comes(self):
         with tempfile.TemporaryDirectory() as folder:
             by_file = run_all(3, "missing", started=(0, 1), INIT_METHOD=f"file://{folder}/store")
-        for _, errors, status in (*by_file, run_all(3, "missing", started=(0, 1))[0]):
+        by_port = run_all(3, "missing", started=(0, 1))[0]
+        for _, errors, status in (*by_file, by_port):
             self.assertEqual(status, 1)
-            self.assertRegex(errors, "GroupError: .*rank 2 of 3 did not come within 8 s")
+            # PyTorch 2's store waits as long for the ranks itself, and may be the first to end.
+            stores = "|DistStoreError: .* 2/3 clients joined" if errors is by_port[1] else ""
+            self.assertRegex(errors, "GroupError: .*rank 2 of 3 did not come within 8 s" + stores)
 
     def test_daemons_that_are_not_there(self):
         place = f"127.{random.randrange(1, 255)}.0.7:7470"  # which nobody listens at
