@@ -1,7 +1,10 @@
 // For instructions_test.py, which counts what the engines execute in here for a chunk: pushed by a
 // worker, summed by a server, and its sum received. One thread, virtual time, no system calls.
 //
-//   chunk_cost MTU WORKERS     prints how many chunks were counted, and what compiled all this
+//   chunk_cost MTU WORKERS [BYTES]
+//
+// prints how many chunks were counted, and what compiled all this. Gradients are of two tensors, or
+// of many of BYTES each, a chunk, so that each frame has its program's submission and completion.
 #include <cstdio>
 #include <cstdlib>
 
@@ -22,15 +25,21 @@ namespace {
 
 constexpr uint64_t kTurnNs = 10'000;  // about what a turn of both engines takes
 constexpr uint64_t kGradientBytes = 1024 * 1024;
-constexpr int kWarmUpRounds = 8;  // windows grow, and tables get their size
-constexpr int kRounds = 64;
+constexpr uint32_t kSmallTensors = 512;
+// Of each tensor.
+constexpr uint32_t kWarmUpRounds = 4;  // windows grow, and tables get their size
+constexpr uint32_t kRounds = 32, kSmallRounds = 16;
 
-int run(uint32_t mtu, uint32_t workers) {
+int run(uint32_t mtu, uint32_t workers, uint32_t tensor_bytes) {
+  const bool small = tensor_bytes > 0;
+  const uint32_t tensors = small ? kSmallTensors : 2;
+  const uint32_t rounds = tensors * (small ? kSmallRounds : kRounds);
   // Kernels are left out: which ones run, and so how many instructions, is the CPU's.
   const simulator::PayloadElision elision;
   bench::PipeJob job({.mtu = mtu,
                       .workers = workers,
-                      .bytes = kGradientBytes,
+                      .bytes = small ? uint64_t{tensor_bytes} * tensors : kGradientBytes,
+                      .tensors = tensors,
                       .frames = 4096,
                       .elide_payload = true});
   uint64_t now_ns = 1'000'000;
@@ -49,14 +58,14 @@ int run(uint32_t mtu, uint32_t workers) {
     counted_server(job, now_ns);
   };
   bool good = job.begin();
-  for (int round = 0; round < kWarmUpRounds; ++round) good = good && job.one_round(warm);
-  for (int round = 0; round < kRounds; ++round) good = good && job.one_round(counted);
+  for (uint32_t i = 0; i < kWarmUpRounds * tensors; ++i) good = good && job.one_round(warm);
+  for (uint32_t i = 0; i < rounds; ++i) good = good && job.one_round(counted);
   if (!good || job.retransmits() != 0) {
     std::fprintf(stderr, "chunk_cost: %s\n", good ? "chunks were lost" : "an exchange failed");
     return 1;
   }
   std::printf("%llu chunks, compiled with %s\n",
-              static_cast<unsigned long long>(job.chunks() * kRounds * workers), COMPILED_WITH);
+              static_cast<unsigned long long>(job.chunks() * rounds * workers), COMPILED_WITH);
   return 0;
 }
 
@@ -64,10 +73,11 @@ int run(uint32_t mtu, uint32_t workers) {
 }  // namespace mercury
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: chunk_cost MTU WORKERS\n");
+  if (argc != 3 && argc != 4) {
+    std::fprintf(stderr, "usage: chunk_cost MTU WORKERS [BYTES]\n");
     return 2;
   }
   return mercury::run(static_cast<uint32_t>(std::atoi(argv[1])),
-                      static_cast<uint32_t>(std::atoi(argv[2])));
+                      static_cast<uint32_t>(std::atoi(argv[2])),
+                      argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 0);
 }
