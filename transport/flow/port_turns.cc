@@ -58,9 +58,12 @@ void PortTurns::begin_anew(SourcePort& port) const noexcept {
 void PortTurns::on_arrived(uint64_t number) noexcept {
   ++arrived_;
   uint64_t index = 0;
-  if (!find(number, index)) return;
-  ++turn(index).arrived;
-  SourcePort& port = ports_[turn(index).port];
+  if (find(number, index)) note_arrived(turn(index));
+}
+
+void PortTurns::note_arrived(Turn& turn) noexcept {
+  ++turn.arrived;
+  SourcePort& port = ports_[turn.port];
   if (port.row.lost == 0) return;
   if (port.until_ns != 0 && !port.is_lossy) {
     begin_anew(port);
@@ -73,6 +76,7 @@ bool PortTurns::on_lost(uint64_t number, uint64_t now_ns) noexcept {
   uint64_t index = 0;
   if (!find(number, index)) return false;
   ++turn(index).lost;
+  lost_.add(number);
   SourcePort& port = ports_[turn(index).port];
   Row& row = port.row;
   if (row.lost++ == 0) row.arrived_before = arrived_;
@@ -120,8 +124,16 @@ bool PortTurns::loses_more(const SourcePort& port) const noexcept {
   return more > kMarkedly && more > kDeviations * deviation;
 }
 
-void PortTurns::forgive() noexcept {
-  for (SourcePort& port : ports_) begin_anew(port);
+void PortTurns::on_acked(std::span<const wire::AckRange> ranges) noexcept {
+  for (size_t i = 0; i < ranges.size() && !lost_.empty(); ++i) {
+    lost_.take(ranges[i].first, ranges[i].last, [this](uint64_t number) {
+      uint64_t index = 0;
+      if (!find(number, index)) return;
+      --turn(index).lost;
+      ++arrived_;
+      note_arrived(turn(index));
+    });
+  }
 }
 
 }  // namespace mercury

@@ -13,8 +13,13 @@
 // no more than one. It is back after such a pause, to be judged anew, and the pauses are from the
 // start again when it has lost no more than others in kRemembered turns.
 //
+// A datagram that is acknowledged after all, as where a path reorders or is held up, was not lost:
+// it counts in its turn as one that has arrived, and nothing else changes. So a path that loses a
+// part is found out while others, or the same, have losses that turn out to be none.
+//
 // A run's packets have consecutive numbers, so a turn is remembered by where it begins. Of packets
-// older than kTurns turns nothing is known: a turn is judged when it is as old.
+// older than kTurns turns nothing is known: a turn is judged when it is as old, and what arrives
+// later than that was lost.
 //
 // Owner/thread: one engine. Nothing allocates once it is made.
 #pragma once
@@ -22,8 +27,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "transport/flow/lost_numbers.h"
+#include "transport/wire/ack.h"
 
 namespace mercury {
 
@@ -65,8 +74,8 @@ class PortTurns {
   void on_arrived(uint64_t number) noexcept;
   // True: its port is left out from now on.
   bool on_lost(uint64_t number, uint64_t now_ns) noexcept;
-  // What was declared lost had arrived: so may others have.
-  void forgive() noexcept;
+  // As acknowledged: what of it was lost has arrived after all.
+  void on_acked(std::span<const wire::AckRange> ranges) noexcept;
 
  private:
   struct Turn {
@@ -99,6 +108,7 @@ class PortTurns {
   // A turn of which no more will be heard.
   void judge(uint64_t index, uint64_t now_ns) noexcept;
   bool loses_more(const SourcePort& port) const noexcept;
+  void note_arrived(Turn& turn) noexcept;
   void begin_anew(SourcePort& port) const noexcept;
   // Where `number` left. False: too long ago.
   bool find(uint64_t number, uint64_t& index) noexcept;
@@ -106,6 +116,7 @@ class PortTurns {
 
   std::vector<SourcePort> ports_;
   std::array<Turn, kTurns> turns_{};
+  LostNumbers lost_;
   uint64_t last_ = 0;   // index of the turn that goes on
   uint64_t found_ = 0;  // by find; acknowledgements come mostly in order
   uint64_t since_number_ = 0;

@@ -279,7 +279,6 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   }
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
-    if (turns) turns->forgive();
   }
   const AckSample& sample = acks_in.end(delay_ns, (header.flags & wire::kFlagAtMost) != 0, arrival);
   limit.on_ack(sample);
@@ -307,6 +306,7 @@ void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept 
     }
     Impl& session;
   } sink{*this};
+  if (turns) turns->on_acked(std::span(ack.ranges, ack.count));
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   loss.on_refused(std::span(ack.refused_ranges, ack.refused), ack.ranges[0].last, delay_ns, now_ns,
                   sink);

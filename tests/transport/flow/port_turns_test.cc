@@ -43,8 +43,17 @@ struct Turns {
     }
     now_ns += kMs;
     turns.end_pass(next, now_ns);
-    if (turns.take_left_out()) left_out.push_back(lossy);
+    note_left_out(lossy);
     return port;
+  }
+  // What was left out at the end of a pass, which is that one.
+  void note_left_out(uint32_t lossy) {
+    if (turns.take_left_out()) left_out.push_back(lossy);
+  }
+  // All packets from `first` on, or so many, are acknowledged.
+  void acked(uint64_t first, uint64_t count = ~uint64_t{0}) {
+    const wire::AckRange range{first, first + std::min(count, next - first) - 1};
+    turns.on_acked({&range, 1});
   }
   // How often each of `ports` has its turn in so many passes.
   std::vector<uint32_t> passes(uint32_t count, uint32_t ports,
@@ -196,17 +205,61 @@ TEST(PortTurns, OneBurstOfLossesIsNotEnough) {
   EXPECT_TRUE(lab.left_out.empty());
 }
 
-// What arrived late after all says that others may have, too.
-TEST(PortTurns, ForgivenLossesAreForgotten) {
+// Declared lost, and acknowledged after all: what had been said of it is taken back.
+TEST(PortTurns, WhatArrivesAfterAllWasNotLost) {
   Turns lab(4);
-  lab.passes(12, 4, {1});
-  lab.turns.forgive();
-  lab.passes(12, 4, {1});
+  for (int i = 0; i < 3'000; ++i) {
+    const uint64_t from = lab.next;
+    if (lab.pass({1}) == 1) lab.acked(from);
+  }
   EXPECT_TRUE(lab.left_out.empty());
   lab.passes(12, 4, {1});
+  const uint64_t from = lab.next;
+  lab.passes(4, 4, {1});
   EXPECT_EQ(lab.left_out, Had{1});
-  lab.turns.forgive();
+  lab.acked(from);
   EXPECT_EQ(lab.passes(12, 4)[1], 3U) << "it is back";
+}
+
+// Nor has it to be acknowledged at once, or alone.
+TEST(PortTurns, NorWasWhatArrivesManyTurnsLater) {
+  Turns lab(16);
+  std::vector<uint64_t> begins;
+  for (int i = 0; i < 10'000; ++i) {
+    begins.push_back(lab.next);
+    lab.pass(i % 20 < 10 ? Had{3} : Had{});
+    if (begins.size() > 200) lab.acked(begins[begins.size() - 200], 100);
+  }
+  EXPECT_TRUE(lab.left_out.empty());
+}
+
+// One path loses a part, others hold up what they carry: all of it, or again and again one.
+TEST(PortTurns, WhatOnlyCameLateFromOthersDoesNotHideOneThatLosesMuch) {
+  for (const uint32_t every : {2U, 3U, 7U}) {
+    SCOPED_TRACE(every);
+    Turns lab(4);
+    for (uint32_t i = 0; i < 8 * PortTurns::kRemembered && lab.left_out.empty(); ++i) {
+      const uint64_t from = lab.next;
+      if (lab.turns.current() == 1) {
+        lab.lossy_pass(1, every);
+        continue;
+      }
+      lab.pass(i % 3 == 0 ? Had{0, 2} : Had{});
+      lab.note_left_out(1);
+      lab.acked(from);
+    }
+    EXPECT_EQ(lab.left_out, Had{1});
+  }
+}
+
+// Its own, too: half of what is lost is only late.
+TEST(PortTurns, NorDoesWhatOnlyCameLateFromItself) {
+  Turns lab(4);
+  for (uint32_t i = 0; i < 8 * PortTurns::kRemembered && lab.left_out.empty(); ++i) {
+    const uint64_t from = lab.next;
+    if (lab.lossy_pass(1, 2) == 1) lab.acked(from, 5);
+  }
+  EXPECT_EQ(lab.left_out, Had{1});
 }
 
 // In any order, as paths differ, and however long ago.
