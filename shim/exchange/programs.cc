@@ -8,9 +8,6 @@ namespace {
 
 // Looks in a row that found nothing, until a program is looked at by turns again.
 constexpr uint8_t kIdleLooks = 100;
-// Ranges that wait for the scheduler, as many as a poll puts there: what has them waits its turn
-// where all of its program's are counted.
-constexpr size_t kMostWaitingRanges = 1024;
 
 }  // namespace
 
@@ -56,20 +53,28 @@ uint32_t Programs::waiting_completions() const noexcept {
   return static_cast<uint32_t>(waiting);
 }
 
+// No more is read in this pass.
+bool Programs::is_full(const Worker& worker, uint32_t refused) noexcept {
+  return refused >= Worker::kRefusalsPerPass ||
+         worker.waiting_ranges() >= Worker::kMostWaitingRanges;
+}
+
+// Where some fill the pass, those that it has not come to are the first in the next one.
 uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends, bool busy) noexcept {
-  const size_t all = programs_.size();
   uint32_t refused = 0;
+  uint32_t taken = 0;
+  const size_t all = programs_.size();
   if (!busy || !are_many()) {
-    uint32_t taken = 0;
-    for (size_t i = 0; i < all && refused < Worker::kRefusalsPerPass; ++i) {
-      taken += look_at(programs_[(begin_with_ + i) % all], worker, sends, refused);
+    size_t looks = 0;
+    for (; looks < all && !is_full(worker, refused); ++looks) {
+      taken += look_at(programs_[(begin_with_ + looks) % all], worker, sends, refused);
     }
-    // Where refusals fill the pass, those that it did not come to are not always the same.
-    if (refused >= Worker::kRefusalsPerPass) begin_with_ = (begin_with_ + 1) % all;
+    if (looks > 0 && is_full(worker, refused)) {
+      begin_with_ = (begin_with_ + (looks < all ? looks : 1)) % all;
+    }
     return taken;
   }
-  uint32_t taken = look_at_lately(worker, sends, refused);
-  for (uint32_t i = 0; i < limits_.looks_per_pass && refused < Worker::kRefusalsPerPass; ++i) {
+  for (uint32_t i = 0; i < limits_.looks_per_pass && !is_full(worker, refused); ++i) {
     const size_t place = begin_with_++ % all;
     AttachedProgram& program = programs_[place];
     if (program.lately) continue;
@@ -80,23 +85,25 @@ uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends, bool
     program.idle_looks = 0;
     lately_.push_back(static_cast<uint32_t>(place));
   }
-  return taken;
+  return taken + look_at_lately(worker, sends, refused);
 }
 
 // The last one first, so that who submits nothing more leaves the list without moving it.
 uint32_t Programs::look_at_lately(Worker& worker, const SendQueue& sends,
                                   uint32_t& refused) noexcept {
   uint32_t taken = 0;
-  for (size_t i = lately_.size(); i-- > 0 && refused < Worker::kRefusalsPerPass;) {
-    AttachedProgram& program = programs_[lately_[i]];
+  size_t left = lately_.size();
+  while (left > 0 && !is_full(worker, refused)) {
+    AttachedProgram& program = programs_[lately_[--left]];
     const uint32_t found = look_at(program, worker, sends, refused);
     taken += found;
     program.idle_looks = found > 0 ? uint8_t{0} : static_cast<uint8_t>(program.idle_looks + 1);
     if (program.idle_looks < kIdleLooks) continue;
     program.lately = false;
-    lately_[i] = lately_.back();
+    lately_[left] = lately_.back();
     lately_.pop_back();
   }
+  std::rotate(lately_.begin(), lately_.begin() + static_cast<std::ptrdiff_t>(left), lately_.end());
   return taken;
 }
 
@@ -114,8 +121,7 @@ uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
   uint32_t refused = 0;
   Submission submission;
   while (taken < limits_.submissions_per_pass && refused < limits_.refusals_per_pass &&
-         refused_by_all + refused < Worker::kRefusalsPerPass &&
-         worker.waiting_ranges() < kMostWaitingRanges) {
+         !is_full(worker, refused_by_all + refused)) {
     const EngineChannel::Pop pop = program.channel->pop(submission);
     if (pop == EngineChannel::Pop::kEmpty) break;
     if (pop == EngineChannel::Pop::kBroken) {

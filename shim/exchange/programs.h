@@ -53,7 +53,8 @@ class Programs {
   uint32_t waiting_completions() const noexcept;
 
   // --- datapath ----------------------------------------------------------------------------------
-  // While `sends` has room for new work. `busy`: there is other work, so not all are looked at.
+  // While `sends` has room for new work. `busy`: there is other work, so not all are looked at. Nor
+  // are they where some of them fill the pass: the others are first in the next one then.
   uint32_t take_submissions(Worker& worker, const SendQueue& sends, bool busy) noexcept;
   uint32_t deliver_completions(Worker& worker) noexcept;
 
@@ -72,6 +73,7 @@ class Programs {
     uint8_t idle_looks = 0;
     Fifo<Completion> backlog;  // found no room in its ring
   };
+  static bool is_full(const Worker& worker, uint32_t refused) noexcept;
   uint32_t look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                    uint32_t& refused_by_all) noexcept;
   uint32_t take_submissions(AttachedProgram& program, Worker& worker,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "shim/exchange/gradient_exchange.h"
@@ -135,14 +136,20 @@ class ProgramsThatPush : public testing::Test {
   static constexpr uint32_t kOwn = kRanges / 5 / kJobs;
   static constexpr uint32_t kShared = kRanges - kOwn * kJobs - kReserved;
 
-  // Each tensor has a chunk for each shard.
-  void add(uint32_t tensors, uint16_t shards = 1) {
-    const auto number = static_cast<uint16_t>(programs_.size());
+  // One without a job: what it submits is refused.
+  void attach() {
     auto memory = ChannelMemory::create({64, 64}, false);
     ASSERT_TRUE(memory);
     programs_.push_back(std::make_unique<AttachedProgram>(*memory));
     run(command::AttachChannel{&programs_.back()->engine});
+  }
+  // Each tensor has a chunk for each shard, or so many of them.
+  void add(uint32_t tensors, uint16_t shards = 1, const std::string& policy = {},
+           uint32_t chunks = 1) {
+    const auto number = static_cast<uint16_t>(programs_.size());
+    attach();
     command::AddWorkerJob job;
+    job.terms.policy = policy;
     job.job = JobSlot(number);
     job.workers = 2;
     job.shards = shards;
@@ -156,7 +163,7 @@ class ProgramsThatPush : public testing::Test {
       command::AddTensor spec;
       spec.job = JobSlot(number);
       spec.tensor = TensorId(tensor);
-      spec.numel = uint64_t{16} * shards;
+      spec.numel = uint64_t{16} * shards * chunks;
       spec.chunk_bytes = 64;
       spec.data = reinterpret_cast<std::byte*>(elements_.data());
       run(spec);
@@ -245,6 +252,97 @@ TEST_F(ProgramsThatPush, NorDoesOneOfManyShardsStandInTheirWay) {
     last[out.session.value] = out.header.words[1];
   }
   EXPECT_EQ(sent, kRanges / kMostShards * kMostShards);
+}
+
+// A job of many tensors for many servers has all of them wait at once: another program is read
+// meanwhile, and what it pushes does not stand behind all of that. After so many polls.
+class WhoseRangesWaitAtOnce : public ProgramsThatPush,
+                              public testing::WithParamInterface<uint32_t> {
+ protected:
+  static constexpr SessionSlot kOther{uint32_t{kMostShards}};
+
+  void block_all_but(SessionSlot other) {
+    for (uint32_t shard = 0; shard < kMostShards; ++shard) exchange_.block(SessionSlot(shard));
+    exchange_.unblock(other);
+  }
+  void expect_the_other_to_push() {
+    for (uint32_t poll = 0; poll < GetParam(); ++poll) exchange_.poll(0);
+    ASSERT_TRUE(programs_[1]->client.submit({SubmitOp::kPushPull, 0, 0, TensorId(0), 1}));
+    for (int poll = 0; poll < 2; ++poll) exchange_.poll(0);
+    OutgoingDatagram out;
+    ASSERT_TRUE(exchange_.next(out));
+    EXPECT_EQ(out.session, kOther);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(ProgramsThatPush, WhoseRangesWaitAtOnce, testing::Values(0, 1, 2, 10));
+
+TEST_P(WhoseRangesWaitAtOnce, AsAWorkerCameBackHoldsUpNoOther) {
+  constexpr uint32_t kTensors = 512;
+  add(kTensors, kMostShards);
+  add(1);
+  for (uint32_t shard = 0; shard < kMostShards; ++shard) exchange_.unblock(SessionSlot(shard));
+  uint32_t sent = 0;
+  while (programs_[0]->pushed < kTensors) {
+    push(0, 8);
+    for (OutgoingDatagram out; exchange_.next(out);) ++sent;
+  }
+  ASSERT_EQ(sent, kTensors * kMostShards) << "it waits for sums alone";
+  block_all_but(kOther);
+  run(command::Refill{JobSlot(0)});
+  expect_the_other_to_push();
+}
+
+TEST_P(WhoseRangesWaitAtOnce, AsItsPolicyReleasesThemHoldsUpNoOther) {
+  constexpr uint32_t kTensors = 64, kPartitions = 32;  // of one chunk for each shard
+  add(kTensors, kMostShards, "byteps:partition=8192B,credit=1000GB,startup=0ns", kPartitions);
+  add(1);
+  block_all_but(kOther);
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    ASSERT_TRUE(programs_[0]->client.submit(
+        {SubmitOp::kPushPull, 0, 0, TensorId(tensor), uint64_t{tensor} + 1}));
+  }
+  expect_the_other_to_push();
+}
+
+TEST_P(WhoseRangesWaitAtOnce, AsItFollowsAnotherPolicyHoldsUpNoOther) {
+  constexpr uint32_t kTensors = 512;
+  add(kTensors, kMostShards, "byteps:partition=8192B,credit=1000GB,startup=10s");
+  add(1);
+  block_all_but(kOther);
+  push(0);
+  ASSERT_EQ(exchange_.usage().ranges, 0U) << "none is released";
+  run(command::SetPolicy{JobSlot(0), "mercury"});
+  expect_the_other_to_push();
+}
+
+// What it pushes is sent at once, so that its part is never used up. Where all are looked at in
+// each pass, and where some are.
+TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromTheirTurns) {
+  add(512, kMostShards);
+  for (uint32_t i = 0; i < kMostShards; ++i) exchange_.unblock(SessionSlot(i));
+  const auto pass = [this] {
+    AttachedProgram& one = *programs_[0];
+    while (one.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(one.pushed), one.pushed + 1})) {
+      ++one.pushed;
+    }
+    ASSERT_LT(one.pushed, one.tensors);
+    counters_.add(Counter::kRxFrames);
+    exchange_.poll(0);
+    for (OutgoingDatagram out; exchange_.next(out);) continue;
+  };
+  for (const uint32_t programs : {2U, kLooks + 10}) {
+    SCOPED_TRACE(programs);
+    while (programs_.size() < programs) attach();
+    for (int i = 0; i < 5; ++i) pass();
+    for (uint32_t i = 1; i < programs; ++i) {
+      ASSERT_TRUE(programs_[i]->client.submit({SubmitOp::kPushPull, 0, 0, TensorId(0), 1}));
+    }
+    for (int i = 0; i < 4; ++i) pass();
+    for (uint32_t i = 1; i < programs; ++i) {
+      Completion done;
+      EXPECT_TRUE(programs_[i]->client.pop(done)) << i;
+    }
+  }
 }
 
 // All but one take as much as they may: what they share is gone.

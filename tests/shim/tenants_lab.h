@@ -113,14 +113,14 @@ class TenantsLab {
   // A job of a program on each of `hosts`, with these tensors. Null, with a failure: it did not
   // open.
   Tenant* open(const std::string& name, const JobTerms& terms, std::vector<uint32_t> hosts,
-               std::vector<TensorDeclaration> tensors) {
+               std::vector<TensorDeclaration> tensors, uint32_t server = 0) {
     auto tenant = std::make_unique<Tenant>();
     tenant->hosts = std::move(hosts);
     tenant->job.name = name;
     tenant->job.terms = terms;
     tenant->job.workers = static_cast<uint16_t>(tenant->hosts.size());
     tenant->job.servers = 1;
-    tenant->job.rendezvous = {cluster[0].endpoint(0)};
+    tenant->job.rendezvous = {cluster[server].endpoint(0)};
     const ClientId client = tenant->client = tenants_.size() + 1;
     sim::JobCalls<Host> calls(cluster);
     for (const uint32_t host : tenant->hosts) {

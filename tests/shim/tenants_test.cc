@@ -157,6 +157,45 @@ TEST(Tenants, NorDoThoseWhoComeOneAfterTheOther) {
   EXPECT_GE(rounds[true], rounds[false] * 9 / 10);
 }
 
+// Two jobs on the same hosts, so in the same engines, each with a server of its own. Rounds of the
+// innocent one beside pushes of thousands of tensors of the other's, whose server may fall silent.
+uint64_t rounds_beside(const std::string& policy, bool silent) {
+  constexpr uint32_t kTensors = 3000;
+  LaneConfig lane = ClusterConfig::small_lane();
+  TenantsLab lab(lane, ten_gigabits());
+  const uint32_t server = lab.add_host(true);
+  const std::vector<uint32_t> hosts{lab.add_host(), lab.add_host()};
+  JobTerms terms;
+  terms.policy = policy;
+  TenantsLab::Tenant* const innocent = lab.open("innocent", {}, hosts, tensors(1, 100'000));
+  TenantsLab::Tenant* const other =
+      lab.open("neighbour", terms, hosts, tensors(kTensors, 1000), server);
+  if (innocent == nullptr || other == nullptr) return 0;
+  sim::SimNetwork& network = lab.cluster.network();
+  if (silent) network.set_up(network.uplink(lab.cluster[server].id()), false);
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    lab.push(*other, tensor);
+    if (tensor % 128 == 127) lab.run_for(kMs);
+  }
+  if (silent) {
+    const auto part = lane.exchange.sends.scheduler.max_ranges / 4;
+    EXPECT_GT(lab.cluster[hosts[0]].lane(0).exchange().usage().ranges, part) << "they wait";
+  }
+  lab.go_on(*innocent);
+  lab.run_for(100 * kMs);
+  EXPECT_EQ(other->done(), !silent);
+  return innocent->rounds;
+}
+
+TEST(Tenants, OneWhoseServerNeverAnswersHoldsUpNoOtherOfItsHosts) {
+  for (const char* policy : {"", "byteps:partition=1KB,credit=1GB,startup=0ns"}) {
+    SCOPED_TRACE(policy);
+    const uint64_t beside_honest = rounds_beside(policy, false);
+    EXPECT_GT(beside_honest, 50U);
+    EXPECT_GE(rounds_beside(policy, true), beside_honest * 9 / 10);
+  }
+}
+
 // How many rounds a job that asks for a weight of 1,000 does for each of one that asks for 1, on
 // the same hosts, and so on the same links both ways.
 double rounds_for_each(const JobPolicy& policy) {

@@ -131,8 +131,8 @@ void Worker::complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Ro
   completions_.push_back({job.spec.channel, cookie, job.spec.client_job, tensor, round, status});
 }
 
-// Partitions that still wait for their release go at once: the credit would wait for what is not
-// sent any more.
+// Partitions that still wait for their release go: the credit would wait for what is not sent any
+// more.
 void Worker::fail_rounds(const command::FailRounds& request) {
   WorkerJob* job = find(request.job);
   WorkerTensor* tensor = job ? job->find(request.from.tensor) : nullptr;

@@ -55,8 +55,8 @@ class Worker {
   Status bind_shard(JobSlot job, Shard shard, SessionSlot session);
   Status add_tensor(const command::AddTensor& spec);
   bool has_job(JobSlot job) const noexcept;
-  // How the job releases and orders its chunks from now on; what still waits for its release goes
-  // at once. A job begins with Policy{}. Cold.
+  // How the job releases and orders its chunks from now on; what still waits for its release goes,
+  // tensor by tensor (take_removed). A job begins with Policy{}. Cold.
   // Once it has tensors, their place is that of the policy before (Policy::place).
   void set_policy(JobSlot job, const Policy& policy);
   // Of a job that is here.
@@ -82,6 +82,9 @@ class Worker {
   bool may_push(const EngineChannel* channel, const SendQueue& sends) const noexcept;
   // Released, and not in the scheduler yet; of all programs, but for what is held up.
   size_t waiting_ranges() const noexcept { return ranges_.size() - next_range_; }
+  // While there are so many, as a poll puts into the scheduler, nothing more is released or read:
+  // what one job has would stand before all that others bring.
+  static constexpr size_t kMostWaitingRanges = 1024;
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
   // Submissions of all programs that may be refused before their completions are taken.
@@ -150,11 +153,12 @@ class Worker {
                                      ChunkIndex chunk) noexcept;
   static bool ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
-  void release_all(WorkerJob& job);
+  void release_all(WorkerJob& job) noexcept;
   bool has_room_for_ranges(const WorkerJob& job) const noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
+  void let_go_on(WorkerJob& job, uint32_t& looks) noexcept;
   void refill_on(WorkerJob& job, uint32_t& looks) noexcept;
   void give_up_on(WorkerJob& job, uint32_t& looks) noexcept;
 
@@ -183,6 +187,9 @@ class Worker {
   size_t most_absent_words_ = 0;
   size_t next_completion_ = 0;
   uint64_t release_due_ns_ = kNever;
+  // In jobs_: the first that may queue ranges when not all can at a time.
+  size_t first_to_release_ = 0;
+  size_t first_to_refill_ = 0;
   bool has_steps_ = false;
   uint32_t lives_ = 0;  // jobs so far
 };

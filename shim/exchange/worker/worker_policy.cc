@@ -32,31 +32,31 @@ uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
   return job && !job->tensors.empty() ? job->tensors.front().spec.chunk_bytes : 0;
 }
 
-// What waits goes at once, and nobody waits for what has gone.
-void Worker::release_all(WorkerJob& job) {
-  const size_t tensors = job.tensors.size(), shards = job.shards.size();
-  ranges_.reserve(ranges_.size() + 2 * tensors * shards);
-  job.partitions->drain([&](TensorIndex index, uint32_t partition) {
-    const WorkerTensor& tensor = job.tensors[index.value];
-    for (const WorkerJob::Bound& shard : job.shards) {
-      const ChunkSpan share = tensor.shard_plan.span(shard.shard);
-      const ChunkIndex first = tensor.plan.span(shard.shard, partition).first;
-      queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
-    }
+// What waits goes, tensor by tensor (take_removed), and nobody waits for what has gone.
+void Worker::release_all(WorkerJob& job) noexcept {
+  job.partitions->drain([&job](TensorIndex index, uint32_t partition) {
+    WorkerTensor& tensor = job.tensors[index.value];
+    tensor.let_go_from = partition;
+    tensor.let_go_plan = tensor.plan;
   });
   job.partitions.reset();
+  job.not_let_go = TensorIndex(0);
+  has_steps_ = true;
 }
 
 // --- partitions ---------------------------------------------------------------------------------
 
 void Worker::release(uint64_t now_ns) noexcept {
   release_due_ns_ = kNever;
-  for (const auto& job : jobs_) {
+  const size_t first = first_to_release_;
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    const size_t slot = (first + i) % jobs_.size();
+    const auto& job = jobs_[slot];
     if (!job || !job->partitions || !job->held_up.empty()) continue;
     PartitionRelease::Released released;
-    // Within what ranges_ has room for beside a range of every tensor: the rest follows on the next
-    // pass.
+    // The rest follows on the next pass.
     while (has_room_for_ranges(*job) && job->partitions->next(now_ns, released)) {
+      first_to_release_ = slot + 1;
       const WorkerTensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;
       for (const WorkerJob::Bound& shard : job->shards) {

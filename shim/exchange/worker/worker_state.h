@@ -43,6 +43,11 @@ struct Worker::WorkerTensor {
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
   PartitionPlan plan;  // of a job that releases partitions
+  // Partitions from here on, of the plan that it had then, wait for no release any more, and are
+  // not queued yet (worker_steps.cc).
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  uint32_t let_go_from = kNone;
+  PartitionPlan let_go_plan;
   ChunkSet summed;
   ChunkSet pushed;  // the server has our contribution: acknowledged, or its sum is here
   // Jobs with a quorum: whose contributions are missing in the round's sums. Null: it has none.
@@ -90,8 +95,9 @@ struct Worker::WorkerJob {
   Errc failed = Errc::kOk;
   uint32_t life = 0;  // of all jobs here: its own number
   uint64_t chunks_moved = 0;
-  // Steps (worker_steps.cc): the next tensor that is to be pushed again, how many of a failed job's
-  // have been given up, and whether they are to go.
+  // Steps (worker_steps.cc): the next tensor that is to be let go of, and pushed again, how many of
+  // a failed job's have been given up, and whether they are to go.
+  TensorIndex not_let_go{~uint32_t{0}};
   TensorIndex not_refilled{~uint32_t{0}};
   size_t given_up = 0;
   bool removed = false;
@@ -116,7 +122,7 @@ struct Worker::WorkerJob {
   }
   bool has_steps() const noexcept {
     if (failed != Errc::kOk) return removed || given_up < tensors.size();
-    return not_refilled.value < tensors.size();
+    return std::min(not_let_go, not_refilled).value < tensors.size();
   }
   WorkerTensor* at(TensorIndex index) noexcept {
     return index.value < tensors.size() ? &tensors[index.value] : nullptr;
@@ -134,9 +140,12 @@ inline void Worker::queue_range(const WorkerJob& job, SessionSlot session,
       {session, {tensor.index, tensor.round, span, tensor.priority}, job.spec.job, job.life});
 }
 
-// Beside a range of every tensor: the rest follows on the next pass, or when none is held up.
+// Of one tensor, beside a range of every tensor: the rest follows on the next pass, or when none is
+// held up.
 inline bool Worker::has_room_for_ranges(const WorkerJob& job) const noexcept {
+  const size_t waiting = waiting_ranges();
   return job.held_up.empty() &&
+         (waiting == 0 || waiting + job.shards.size() <= kMostWaitingRanges) &&
          ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
 }
 

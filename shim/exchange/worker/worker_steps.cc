@@ -1,6 +1,7 @@
 // Worker: what concerns all tensors of a job, in steps: a job may have tens of thousands, and no
 // frame is received as long as one step takes.
 #include <algorithm>
+#include <utility>
 
 #include "shim/exchange/worker/worker.h"
 #include "shim/exchange/worker/worker_state.h"
@@ -44,10 +45,17 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
   if (!has_steps_) return false;
   has_steps_ = false;
   bool found = false;
-  for (size_t slot = 0; slot < jobs_.size(); ++slot) {
+  const size_t first = first_to_refill_;
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    const size_t slot = (first + i) % jobs_.size();
     WorkerJob* const job = jobs_[slot].get();
     if (job == nullptr) continue;
-    if (!found && job->failed == Errc::kOk) refill_on(*job, looks);
+    if (!found && job->failed == Errc::kOk) {
+      const size_t waiting = waiting_ranges();
+      let_go_on(*job, looks);
+      refill_on(*job, looks);
+      if (waiting_ranges() != waiting) first_to_refill_ = slot + 1;
+    }
     if (!found && job->failed != Errc::kOk) give_up_on(*job, looks);
     if (!found && job->removed && job->tensors.empty()) {
       found = true;
@@ -62,10 +70,27 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
   return found;
 }
 
+void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
+  for (; looks > 0 && job.not_let_go.value < job.tensors.size() && has_room_for_ranges(job);
+       ++job.not_let_go.value) {
+    WorkerTensor& tensor = *job.at(job.not_let_go);
+    --looks;
+    const uint32_t from = std::exchange(tensor.let_go_from, WorkerTensor::kNone);
+    if (from == WorkerTensor::kNone || !tensor.in_flight) continue;
+    for (const WorkerJob::Bound& shard : job.shards) {
+      const ChunkSpan share = tensor.shard_plan.span(shard.shard);
+      const ChunkIndex first = tensor.let_go_plan.span(shard.shard, from).first;
+      queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
+    }
+  }
+}
+
 void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
-  for (; looks > 0 && job.has_steps() && has_room_for_ranges(job); ++job.not_refilled.value) {
+  for (; looks > 0 && job.not_refilled.value < job.tensors.size() && has_room_for_ranges(job);
+       ++job.not_refilled.value) {
     WorkerTensor& tensor = *job.at(job.not_refilled);
     --looks;
+    tensor.let_go_from = WorkerTensor::kNone;
     if (!tensor.in_flight || tensor.missing_sums == 0) continue;
     looks -= std::min(looks, tensor.chunks / kChunksPerLook);
     tensor.acks_void = true;
