@@ -35,6 +35,7 @@ static_assert(sizeof(SessionNode) == 256, "an idle session holds nothing but thi
 
 struct alignas(128) JobNode {
   PriorityTrie sessions;  // those that may send, by their most urgent priority
+  uint32_t members = 0;   // sessions
   uint64_t chunks = 0;    // as its sessions'
   uint64_t shared_chunks = 0;
   std::shared_ptr<SharedRanges> shared;  // also of sessions that are removed and not dropped yet
@@ -42,6 +43,10 @@ struct alignas(128) JobNode {
   uint32_t unit_chunks = 1;
   uint32_t life = 0;  // of jobs in this slot
   bool present = false;
+
+  // Of its leaves one for each session is nobody else's; what it has beyond these is of its part.
+  uint32_t leaves_of_sessions() const noexcept { return std::min(leaves, members); }
+  uint32_t leaves_of_part() const noexcept { return leaves - leaves_of_sessions(); }
 };
 static_assert(sizeof(JobNode) == 128);
 
@@ -77,6 +82,7 @@ struct Scheduler::State {
       : pools(limits.max_ranges, limits.max_sessions),
         range_parts(limits.max_ranges, limits.max_jobs),
         leaf_parts(limits.max_ranges, limits.max_jobs),
+        leaves_for_sessions(limits.max_sessions),
         // A linked session stands in one list: these never run out.
         session_nodes(limits.max_sessions, limits.max_sessions),
         sessions(limits.max_sessions),
@@ -91,6 +97,7 @@ struct Scheduler::State {
   RangePools pools;
   JobParts range_parts;
   JobParts leaf_parts;
+  uint32_t leaves_for_sessions;  // that are kept for them: one for each, but for those they have
   TriePools session_nodes;
   std::vector<SessionNode> sessions;
   const uint32_t max_jobs;
@@ -192,7 +199,25 @@ struct Scheduler::State {
     const Stock before = std::exchange(settled, stock());
     if (job == nullptr) return;
     range_parts.change(job->ranges, job->ranges + before.ranges - settled.ranges);
-    leaf_parts.change(job->leaves, job->leaves + before.leaves - settled.leaves);
+    const uint32_t leaves = job->leaves + before.leaves - settled.leaves;
+    if (std::max(job->leaves, leaves) > job->members) [[unlikely]] {
+      return count_leaves(*job, leaves, job->members);
+    }
+    leaves_for_sessions += job->leaves - leaves;
+    job->leaves = leaves;
+  }
+  [[gnu::noinline]] void count_leaves(JobNode& job, uint32_t leaves, uint32_t members) noexcept {
+    uint32_t of_part = job.leaves_of_part();
+    leaves_for_sessions += job.leaves_of_sessions();
+    job.leaves = leaves;
+    job.members = members;
+    leaves_for_sessions -= job.leaves_of_sessions();
+    leaf_parts.change(of_part, job.leaves_of_part());
+  }
+  // That parts may take.
+  uint32_t free_leaves() const noexcept {
+    const uint32_t all = pools.free_leaves();
+    return all - std::min(all, leaves_for_sessions);
   }
   void count_shared(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
     s.shared_chunks += added - taken;
@@ -310,7 +335,7 @@ void Scheduler::remove_job(JobSlot slot) {
   job.present = false;
   job.shared.reset();
   state_->range_parts.change(job.ranges, 0);
-  state_->leaf_parts.change(job.leaves, 0);
+  state_->count_leaves(job, 0, 0);
 }
 
 Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
@@ -323,6 +348,8 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
   session = SessionNode{};
   session.present = true;
   session.job = job;
+  JobNode& its = state_->jobs[job.value];
+  state_->count_leaves(its, its.leaves, its.members + 1);
   return {};
 }
 
@@ -345,11 +372,12 @@ void Scheduler::remove_session(SessionSlot slot) {
   if (session.linked) state_->unlink(slot.value);
   state_->count(session, 0, session.chunks);
   state_->count_shared(session, 0, session.shared_chunks);
+  JobNode& job = state_->jobs[session.job.value];
   if (State::has_chunks(session)) {
-    const JobNode& job = state_->jobs[session.job.value];
     state_->removed.push_back({session.queue, session.places, job.shared, session.job, job.life});
   }
   session.present = false;
+  state_->count_leaves(job, job.leaves, job.members - 1);
 }
 
 JobSlot Scheduler::job_of(SessionSlot slot) const noexcept {
@@ -499,10 +527,12 @@ bool Scheduler::has_part(JobSlot slot, uint32_t leaves, uint32_t reserve) const 
   const State& st = *state_;
   if (!st.has(slot)) return true;
   const JobNode& job = st.jobs[slot.value];
+  const uint32_t kept = job.members - job.leaves_of_sessions();
   return st.range_parts.may_take(job.ranges, 1, st.pools.ranges.available(), reserve) &&
-         st.leaf_parts.may_take(job.leaves, leaves, st.pools.free_leaves(), reserve);
+         st.leaf_parts.may_take(job.leaves_of_part(), leaves - std::min(leaves, kept),
+                                st.free_leaves(), reserve);
 }
 uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
-uint32_t Scheduler::free_leaves() const noexcept { return state_->pools.free_leaves(); }
+uint32_t Scheduler::free_leaves() const noexcept { return state_->free_leaves(); }
 
 }  // namespace mercury

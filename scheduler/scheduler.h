@@ -61,8 +61,9 @@ class Scheduler {
     // and up to 824 where its priority is far from all others of its session. A sum that is
     // complete takes one for all workers, unless it continues the last; and each worker that it
     // waits for a leaf of 524 bytes for each 64 consecutive priorities of such sums. Of leaves
-    // there are as many. 1,024 of each are a job's own (JobParts): a sum of as many workers finds
-    // its leaves, whatever others take. What is never used is never touched.
+    // there are as many, and one more for each session, which is its job's own: so a sum finds its
+    // leaves, whatever others take. So are some of the others, and of the ranges (JobParts), 1,024
+    // of each with 64 jobs. What is never used is never touched.
     uint32_t max_ranges = 327'680;
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.
@@ -123,14 +124,15 @@ class Scheduler {
   uint64_t queued_chunks(JobSlot job) const noexcept;
   uint64_t queued_chunks(SessionSlot session) const noexcept;
   uint32_t free_ranges() const noexcept;
-  // Of max_ranges; a session holds one for each 64 consecutive priorities of which it has something
-  // queued. More than anybody asks for where they cannot run out, as there are too few sessions.
+  // Of max_ranges, beside those that are sessions' own; a session holds one for each 64 consecutive
+  // priorities of which it has something queued. More than anybody asks for where they cannot run
+  // out, as there are too few sessions.
   uint32_t free_leaves() const noexcept;
   // What the job has of both, until it is dropped.
   uint32_t held_ranges(JobSlot job) const noexcept;
   uint32_t held_leaves(JobSlot job) const noexcept;
-  // Whether a range and so many leaves are no more than its part (JobParts), and leave `reserve` of
-  // what jobs share. Nothing here asks.
+  // Whether a range and so many leaves are no more than its part (JobParts) and its sessions' own,
+  // and leave `reserve` of what jobs share. Nothing here asks.
   bool has_part(JobSlot job, uint32_t leaves, uint32_t reserve) const noexcept;
 
  private:

@@ -18,6 +18,9 @@ class GradientExchangeTest : public testing::Test {
  protected:
   static constexpr uint32_t kCompletions = 4;
 
+  explicit GradientExchangeTest(const ExchangeConfig& config = {})
+      : exchange_(config, counters_, memory()) {}
+
   void SetUp() override {
     auto memory = ChannelMemory::create({64, kCompletions}, false);
     ASSERT_TRUE(memory) << memory.error().message;
@@ -90,7 +93,7 @@ class GradientExchangeTest : public testing::Test {
   }
 
   Counters counters_;
-  GradientExchange exchange_{ExchangeConfig(), counters_, memory()};
+  GradientExchange exchange_;
   std::unique_ptr<EngineChannel> engine_;
   std::unique_ptr<ClientChannel> program_;
 };

@@ -104,6 +104,7 @@ TEST_F(SumsThatNobodyTakes, NorDoTheirLossesTakeWhatIsKeptForOthers) {
 // job push in other orders than each other.
 class SumsOutOfOrder : public GradientExchangeTest {
  protected:
+  using GradientExchangeTest::GradientExchangeTest;
   void join(uint16_t workers, uint32_t priorities = 1) {
     priorities_ = priorities;
     header_.incarnation = 7;
@@ -186,7 +187,7 @@ TEST_F(SumsOutOfOrder, FarApartTheyLeaveRoomForOtherJobs) {
   other.shards = 1;
   ASSERT_TRUE(does(other));
   const uint32_t waiting = sums(kMost);
-  EXPECT_EQ(waiting, kLeavesOfOne / kWorkers);
+  EXPECT_EQ(waiting, kLeavesOfOne / kWorkers + 1) << "and one for which its sessions have leaves";
   command::AddTensor tensor;
   tensor.job = JobSlot(1);
   tensor.numel = 16;
@@ -229,6 +230,71 @@ TEST_F(SumsOutOfOrder, WhateverOthersTakeEachJobHasLeavesOfItsOwn) {
     }
   }
   EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
+}
+
+// As many jobs as there may be: a job's part is less than a sum of all of its workers takes.
+class SumsOfWideJobs : public SumsOutOfOrder {
+ protected:
+  static constexpr uint32_t kJobs = 1024;
+  static constexpr uint16_t kHostile = 9;
+
+  SumsOfWideJobs() : SumsOutOfOrder(of(kJobs)) {}
+  static ExchangeConfig of(uint32_t jobs) {
+    ExchangeConfig config;
+    config.sends.scheduler.max_jobs = jobs;
+    return config;
+  }
+  // Their members take nothing: what jobs share is gone.
+  void hostile_jobs() {
+    join(256);
+    take_leaves(1, kHostile, 256);
+    first_of_wide_ = first_session_ + workers_;
+  }
+  // A sum of the wide job; the one after it is of a priority far away.
+  void push_sum(uint16_t workers) {
+    for (header_.sender = 0; header_.sender < workers; ++header_.sender) {
+      ASSERT_LE(exchange_.on_datagram(session_of(header_.sender), header_, elements_, 0),
+                Taken::kLast)
+          << header_.chunk.value << " of " << header_.sender;
+    }
+    header_.chunk.value += 2;
+    header_.priority = static_cast<uint16_t>(header_.priority + 64);
+  }
+  uint32_t first_of_wide_ = 0;
+};
+
+TEST_F(SumsOfWideJobs, AreAnsweredWhateverOthersHold) {
+  hostile_jobs();
+  join_job(JobSlot(kHostile + 1), kMaxWorkers);
+  for (uint32_t i = 0; i < kMaxWorkers; ++i) exchange_.unblock(SessionSlot(first_of_wide_ + i));
+  OutgoingDatagram out;
+  for (uint32_t sum = 0; sum < 20 && !HasFatalFailure(); ++sum) {
+    push_sum(kMaxWorkers);
+    for (uint32_t sent = 0; sent < kMaxWorkers; ++sent) ASSERT_TRUE(exchange_.next(out));
+    EXPECT_FALSE(exchange_.next(out));
+  }
+  EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
+}
+
+// Nor does one that goes on without some of its workers wait for room for these.
+TEST_F(SumsOfWideJobs, AreAnsweredToThoseThatAreThere) {
+  constexpr uint16_t kThere = 700;
+  hostile_jobs();
+  JobTerms terms;
+  terms.quorum = kThere;
+  terms.patience_ms = 1;
+  join_job(JobSlot(kHostile + 1), kMaxWorkers, terms);
+  for (uint16_t rank = kThere; rank < kMaxWorkers; ++rank) {
+    exchange_.forget(session_of(rank));
+    ASSERT_TRUE(does(command::WithdrawWorker{.job = JobSlot(kHostile + 1), .rank = Rank(rank)}));
+  }
+  for (uint32_t i = 0; i < kThere; ++i) exchange_.unblock(SessionSlot(first_of_wide_ + i));
+  OutgoingDatagram out;
+  for (uint32_t sum = 0; sum < 20 && !HasFatalFailure(); ++sum) {
+    push_sum(kThere);
+    for (uint32_t sent = 0; sent < kThere; ++sent) ASSERT_TRUE(exchange_.next(out));
+    EXPECT_FALSE(exchange_.next(out));
+  }
 }
 
 // Sums of rounds that all have passed: frames that have come are read between looks at them.

@@ -196,6 +196,45 @@ TEST(Tenants, OneWhoseServerNeverAnswersHoldsUpNoOtherOfItsHosts) {
   }
 }
 
+// More jobs than have an engine's default part each: all go on, though one takes what it may of all
+// that jobs share, and one of its members pushes nothing.
+TEST(Tenants, OfMoreThan64JobsAllGoOnBesideAMeanOne) {
+  constexpr uint32_t kInnocent = 70;
+  std::array<uint64_t, 2> rounds{};
+  for (const bool mean : {false, true}) {
+    LaneConfig lane = ClusterConfig::small_lane();
+    lane.engine.max_jobs = lane.exchange.sends.scheduler.max_jobs = 128;
+    lane.engine.max_sessions = lane.exchange.sends.scheduler.max_sessions = 512;
+    JobPolicy policy;
+    policy.max_jobs = 128;
+    TenantsLab lab(lane, ten_gigabits(), policy);
+    const std::vector<uint32_t> hosts{lab.add_host(), lab.add_host()};
+    std::vector<TenantsLab::Tenant*> innocent;
+    for (uint32_t i = 0; i < kInnocent; ++i) {
+      innocent.push_back(lab.open("job" + std::to_string(i), {}, hosts, tensors(1, 10'000)));
+      ASSERT_NE(innocent.back(), nullptr);
+    }
+    std::vector<uint32_t> strangers;
+    for (uint32_t i = 0; i < kStrangers; ++i) strangers.push_back(lab.add_host());
+    TenantsLab::Tenant* const neighbour =
+        lab.open("neighbour", {}, strangers, tensors(kSmallTensors, 1));
+    ASSERT_NE(neighbour, nullptr);
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(lab.push_all(*neighbour, kSmallTensors));
+    for (const uint32_t host : strangers) lab.port(host).mean = mean;
+    for (uint32_t tensor = 0; tensor < kSmallTensors; ++tensor) {
+      lab.push(*neighbour, tensor);
+      if (tensor % 128 == 127) lab.run_for(kMs);
+    }
+    for (TenantsLab::Tenant* const job : innocent) lab.go_on(*job);
+    lab.run_for(50 * kMs);
+    for (const TenantsLab::Tenant* const job : innocent) {
+      EXPECT_GT(job->rounds, 2U) << job->job.name;
+      rounds[mean] += job->rounds;
+    }
+  }
+  EXPECT_GE(rounds[true], rounds[false] * 9 / 10);
+}
+
 // How many rounds a job that asks for a weight of 1,000 does for each of one that asks for 1, on
 // the same hosts, and so on the same links both ways.
 double rounds_for_each(const JobPolicy& policy) {
