@@ -90,7 +90,9 @@ class HostOf final : public Host {
     };
     interface.random = std::move(random);
     interface.notice = config.notice;
-    jobs_ = std::make_unique<JobManager>(std::move(interface), config.policy);
+    JobPolicy policy = config.policy;
+    policy.peer_timeout_ns = config.lane.engine.session.peer_timeout_ns;
+    jobs_ = std::make_unique<JobManager>(std::move(interface), std::move(policy));
   }
   ~HostOf() override {
     for (auto& thread : threads_) thread->abandon();

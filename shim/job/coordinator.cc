@@ -13,9 +13,6 @@ constexpr uint64_t kPartingNs = 5'000'000'000;
 constexpr size_t kLeastParting = 768;
 // How long a stranger may have this host wait for members.
 constexpr uint64_t kMostOpenJobMs = 3'600'000;
-// So long the next life of a worker waits for its last one's end to be noticed (after 10 s where
-// nobody says otherwise), before a job has begun.
-constexpr uint64_t kLastLifeNs = 15'000'000'000;
 // Members have so much of their time limits to connect.
 constexpr uint64_t kConnectNs = 2'000'000'000;
 
@@ -54,7 +51,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits) adopt_terms(join);
   if (fits) fits = check_rank(join);
   if (may_be_next_life(join, fits)) {
-    const uint64_t deadline_ns = std::min(time_limit_ns(join, now_ns), now_ns + kLastLifeNs);
+    const uint64_t deadline_ns = std::min(time_limit_ns(join, now_ns), now_ns + last_life_ns());
     applicants_.push_back({link, std::move(join), deadline_ns, now_ns});
     return;
   }
@@ -82,13 +79,19 @@ bool Coordinator::may_be_next_life(const message::Join& join, const Status& fits
          applicants_.size() < kMaxApplicants;
 }
 
+// So long the next life of a worker waits for its last one's end to be noticed, before a job has
+// begun.
+uint64_t Coordinator::last_life_ns() const {
+  return context_.policy.peer_timeout_ns + context_.policy.peer_timeout_ns / 2;
+}
+
 // A worker may be lost whose next life waits, and nobody would be ready without it: so long the
 // others wait, too, however many come that say they are one.
 void Coordinator::begin_if_complete(uint64_t now_ns) {
   if (phase_ != Phase::kGathering || !shape_) return;
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
   if (!applicants_.empty()) {
-    if (begins_by_ns_ == kNever) begins_by_ns_ = now_ns + kLastLifeNs;
+    if (begins_by_ns_ == kNever) begins_by_ns_ = now_ns + last_life_ns();
     for (const Seat& seat : seats_) {
       begins_by_ns_ =
           std::min(begins_by_ns_, seat.deadline_ns - std::min(seat.deadline_ns, kConnectNs));

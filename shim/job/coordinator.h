@@ -116,6 +116,7 @@ class Coordinator {
   void invite_again(Invitation& invitation, uint64_t now_ns);
   void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
   void drop_invitations(const Error& why);
+  uint64_t last_life_ns() const;
   uint64_t time_limit_ns(const message::Join& join, uint64_t now_ns) const;
   void send_roster();
 

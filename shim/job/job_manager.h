@@ -54,6 +54,9 @@ struct JobPolicy {
   // nothing of the job has moved for so long (looked at once in that time). 0: at once, and a slow
   // link loses the last round.
   uint64_t leave_grace_ns = 5'000'000'000;
+  // The sessions' of this host (HostOf sets it): so long after its end a worker is known as lost.
+  // Half as long again its next life waits for that, before a job has begun.
+  uint64_t peer_timeout_ns = 10'000'000'000;
   Authentication authentication = Authentication::kOff;  // of frames of jobs with a secret
 };
 

@@ -32,7 +32,7 @@ void Hosts::kill(int number) {
       session->ends[end].closed = true;
       if (!session->ends[1 - end].closed) {
         const std::string from = address(number, session->ends[end].lane).to_string();
-        timers_.emplace(now_ns_ + kPeerTimeoutNs,
+        timers_.emplace(now_ns_ + peer_timeout_ns,
                         Timer{session.get(),
                               1 - end,
                               {0, session->open ? Errc::kPeerLost : Errc::kTimedOut,

@@ -110,6 +110,7 @@ class Hosts {
   std::string leftovers() const;             // "" when nothing is kept anywhere
 
   static constexpr uint64_t kPeerTimeoutNs = 10'000'000'000;
+  uint64_t peer_timeout_ns = kPeerTimeoutNs;
 
  private:
   struct Timer {

@@ -10,8 +10,10 @@ class GatheringTest : public RunningTest {
   // Worker 1 is there, and a second one that says it is worker 1; then the last one that was
   // missing comes.
   ProgramModel& second_and_last(bool first_is_lost) {
+    JobPolicy servers = serving();
+    servers.peer_timeout_ns = hosts.peer_timeout_ns;
     for (int host : {1, 2, 5}) hosts.add(host, 1, not_serving());
-    for (int host : {3, 4}) hosts.add(host, 1, serving());
+    for (int host : {3, 4}) hosts.add(host, 1, servers);
     b = &opens(2, request(1));
     hosts.run_for(kSecond);
     if (first_is_lost) hosts.kill(2);
@@ -39,6 +41,27 @@ TEST_F(GatheringTest, ALivingWorkerKeepsItsPlace) {
   hosts.run_for(15 * kSecond);
   EXPECT_EQ(second.open_code, Errc::kRankTaken) << second.open_text;
   EXPECT_TRUE(says(second.open_text, "there already")) << second.open_text;
+  ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
+  end();
+}
+
+// Half as long again as a loss takes to be noticed.
+TEST_F(GatheringTest, HowLongANextLifeWaitsFollowsThePeerTimeout) {
+  hosts.peer_timeout_ns = 16 * kSecond;
+  ProgramModel& again = second_and_last(true);
+  hosts.run_for(hosts.peer_timeout_ns);
+  ASSERT_TRUE(a->is_open() && again.is_open()) << a->open_text << again.open_text;
+  b = &again;
+  end();
+}
+
+TEST_F(GatheringTest, SoDoesHowLongTheOthersWaitForALivingOne) {
+  hosts.peer_timeout_ns = 4 * kSecond;
+  ProgramModel& second = second_and_last(false);
+  hosts.run_for(3 * kSecond);
+  EXPECT_EQ(a->opens, 0) << "the second one has waited for 5 s";
+  hosts.run_for(2 * kSecond);
+  EXPECT_EQ(second.open_code, Errc::kRankTaken) << second.open_text;
   ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
   end();
 }
