@@ -97,8 +97,9 @@ struct Worker::WorkerJob {
   uint64_t chunks_moved = 0;
   // Steps (worker_steps.cc): the next tensor that is to be let go of, and pushed again, how many of
   // a failed job's have been given up, and whether they are to go.
-  TensorIndex not_let_go{~uint32_t{0}};
-  TensorIndex not_refilled{~uint32_t{0}};
+  static constexpr TensorIndex kNoTensor{~uint32_t{0}};  // nor one that is declared later
+  TensorIndex not_let_go = kNoTensor;
+  TensorIndex not_refilled = kNoTensor;
   size_t given_up = 0;
   bool removed = false;
   std::vector<Bound> shards;  // bound to this engine

@@ -83,6 +83,7 @@ void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
       queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
     }
   }
+  if (job.not_let_go.value == job.tensors.size()) job.not_let_go = WorkerJob::kNoTensor;
 }
 
 void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
@@ -100,6 +101,7 @@ void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
       queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
     }
   }
+  if (job.not_refilled.value == job.tensors.size()) job.not_refilled = WorkerJob::kNoTensor;
 }
 
 void Worker::give_up_on(WorkerJob& job, uint32_t& looks) noexcept {
