@@ -534,5 +534,6 @@ bool Scheduler::has_part(JobSlot slot, uint32_t leaves, uint32_t reserve) const 
 }
 uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
 uint32_t Scheduler::free_leaves() const noexcept { return state_->free_leaves(); }
+uint32_t Scheduler::unused_leaves() const noexcept { return state_->pools.free_leaves(); }
 
 }  // namespace mercury

@@ -128,6 +128,7 @@ class Scheduler {
   // priorities of which it has something queued. More than anybody asks for where they cannot run
   // out, as there are too few sessions.
   uint32_t free_leaves() const noexcept;
+  uint32_t unused_leaves() const noexcept;  // those that are sessions' own included
   // What the job has of both, until it is dropped.
   uint32_t held_ranges(JobSlot job) const noexcept;
   uint32_t held_leaves(JobSlot job) const noexcept;

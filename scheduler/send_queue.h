@@ -54,7 +54,8 @@ class SendQueue {
   }
   // Whether any job may have a range for so many sessions.
   bool has_plenty(uint32_t sessions) const noexcept {
-    return std::min(scheduler_.free_ranges(), scheduler_.free_leaves()) >= plenty_ + sessions;
+    return scheduler_.free_ranges() >= plenty_ + sessions &&
+           scheduler_.unused_leaves() >= plenty_ + limits_.scheduler.max_sessions + sessions;
   }
 
   // False: it is more than its job's part; nothing changed.

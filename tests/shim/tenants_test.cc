@@ -197,7 +197,7 @@ TEST(Tenants, OneWhoseServerNeverAnswersHoldsUpNoOtherOfItsHosts) {
 }
 
 // More jobs than have an engine's default part each: all go on, though one takes what it may of all
-// that jobs share, and one of its members pushes nothing.
+// that jobs share, and one of its members acknowledges the oldest packet alone.
 TEST(Tenants, OfMoreThan64JobsAllGoOnBesideAMeanOne) {
   constexpr uint32_t kInnocent = 70;
   std::array<uint64_t, 2> rounds{};

@@ -64,7 +64,7 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
         chunk.sender != worker.rank.value ? Counter::kDropWorkerRank : Counter::kDropIncarnation;
     return drop_unread(counters_, why, header, payload) ? Taken::kYes : Taken::kNo;
   }
-  if (sends_.refuses(worker.job, job.takers())) {
+  if (sends_.refuses(worker.job, job.takers)) {
     return drop_unread(counters_, Counter::kDropSlotBusy, header, payload) ? Taken::kLater
                                                                            : Taken::kNo;
   }

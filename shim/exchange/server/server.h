@@ -95,9 +95,7 @@ class Server {
     std::vector<command::AddTensor> tensors;
     Policy policy;
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
-
-    // Those that a sum goes to.
-    uint32_t takers() const noexcept { return static_cast<uint32_t>(answered.size()); }
+    uint32_t takers = 0;                // of answered
   };
 
   // server_policy.cc: the gate that will take the place of a job's, as far as it has been taught,
@@ -134,7 +132,7 @@ class Server {
   JobFilter that_may_answer() const noexcept {
     return {[](const void* server, JobSlot job) {
               const Server& self = *static_cast<const Server*>(server);
-              return !self.sends_.refuses(job, self.jobs_[job.value].takers());
+              return !self.sends_.refuses(job, self.jobs_[job.value].takers);
             },
             this};
   }

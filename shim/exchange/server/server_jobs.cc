@@ -37,6 +37,7 @@ void Server::note_answered(ServerJob& job) {
   for (size_t rank = 0; rank < job.workers.size(); ++rank) {
     if (job.bound[rank]) job.answered.push_back(job.workers[rank]);
   }
+  job.takers = static_cast<uint32_t>(job.answered.size());
 }
 
 Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarnation,
