@@ -77,7 +77,7 @@ int get_computed(int fd, const OwnConnection& connection, size_t row, void* out,
     const auto segment = static_cast<int>(info.tcpi_snd_mss);
     return give_int(option.level, segment != 0 ? segment : connection.values[row], out, length);
   }
-  if (option.level == IPPROTO_IP) return give(nullptr, 0, out, length);  // no IP_OPTIONS
+  if (option.level == IPPROTO_IP) return give("", 0, out, length);  // no IP_OPTIONS
   return give_int(option.level, connection.values[row], out, length);
 }
 
