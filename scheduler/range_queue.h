@@ -40,14 +40,14 @@ inline bool extend(RangeNode& last, const ChunkRange& range) noexcept {
 // Shared by all sessions of an engine. A session needs at most 1,024 leaves and 16 middle nodes for
 // its own ranges, and as many for its places in those that are shared (SharedPlaces). So where
 // sessions are few, all find what they may use, and as much again is there for those that are
-// removed and not dropped yet. Otherwise there are as many leaves as ranges, and one for each
+// removed and not dropped yet. Otherwise there are as many of both as ranges, and one for each
 // session beside these: own ranges alone never run out of them, places may. Worst case, all
 // priorities of all ranges far apart: 28 + 520 + 264 bytes a range and 12 for the free lists, 270
 // MB at 327,680 ranges; what is never used is never touched.
 struct RangePools {
   RangePools(uint32_t max_ranges, uint32_t max_sessions)
       : ranges(max_ranges),
-        trie(at_most(max_ranges, 3 * 16, max_sessions),
+        trie(at_most(max_ranges + max_sessions, 3 * 16, max_sessions),
              at_most(max_ranges + max_sessions, 3 * 1024, max_sessions)),
         never_needed_(trie.leaf.available() == max_ranges + max_sessions ? 0
                                                                          : ~trie.leaf.available()) {

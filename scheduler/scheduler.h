@@ -62,8 +62,9 @@ class Scheduler {
     // complete takes one for all workers, unless it continues the last; and each worker that it
     // waits for a leaf of 524 bytes for each 64 consecutive priorities of such sums. Of leaves
     // there are as many, and one more for each session, which is its job's own: so a sum finds its
-    // leaves, whatever others take. So are some of the others, and of the ranges (JobParts), 1,024
-    // of each with 64 jobs. What is never used is never touched.
+    // leaves, whatever others take, once what removed sessions held is dropped. So are some of the
+    // others, and of the ranges (JobParts), 1,024 of each with 64 jobs. What is never used is never
+    // touched.
     uint32_t max_ranges = 327'680;
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.

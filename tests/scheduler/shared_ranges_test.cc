@@ -169,6 +169,22 @@ TEST_F(SharedRangesTest, WithoutRoomForAllNothingIsAdmitted) {
   EXPECT_EQ(scheduler_.free_ranges(), 1000U);
 }
 
+// With fewer ranges than sessions have places, each far enough from the other for a middle node.
+TEST(SharedRanges, OfManySessionsFindTheirNodes) {
+  Scheduler scheduler({1, 64, 100, 4096});
+  ASSERT_TRUE(scheduler.add_job(kJob).ok());
+  ASSERT_TRUE(scheduler.share(kJob).ok());
+  std::vector<SessionSlot> sessions;
+  for (uint32_t i = 0; i < 64; ++i) {
+    ASSERT_TRUE(scheduler.add_session(SessionSlot(i), kJob).ok());
+    sessions.push_back(SessionSlot(i));
+  }
+  ASSERT_TRUE(scheduler.admit_all(kJob, sessions, range(0, 0, 0, 1)));
+  ASSERT_TRUE(scheduler.admit_all(kJob, sessions, range(4096, 1, 0, 1)));
+  EXPECT_EQ(scheduler.held_leaves(kJob), 128U);
+  EXPECT_EQ(scheduler.queued_chunks(kJob), 128U);
+}
+
 // Two schedulers do the same random things, but that in one each session is given its own.
 class Twins {
  public:
