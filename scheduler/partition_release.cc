@@ -34,6 +34,23 @@ void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
   if (!starting_) due_ns_ = 0;
 }
 
+void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
+  TensorPartitions& t = tensors_[tensor.value];
+  const bool starts = starting_ && start_.tensor == tensor;
+  if (starts) {
+    unacknowledged_bytes_ -= bytes_of(tensor, start_.partition);
+    starting_ = false;
+  }
+  if (t.next < t.missing.size()) {
+    std::erase_if(waiting_, [tensor](const Waiting& one) { return one.tensor == tensor; });
+    std::make_heap(waiting_.begin(), waiting_.end());
+    t.next = static_cast<uint32_t>(t.missing.size());
+  } else if (!starts) {
+    return;
+  }
+  if (!starting_) due_ns_ = waiting_.empty() ? kNever : 0;
+}
+
 bool PartitionRelease::fits() const noexcept {
   const TensorIndex tensor = waiting_.front().tensor;
   const uint64_t bytes = bytes_of(tensor, tensors_[tensor.value].next);

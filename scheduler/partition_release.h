@@ -36,6 +36,8 @@ class PartitionRelease {
 
   // All partitions of a tensor wait from now on; none of it did.
   void submit(TensorIndex tensor, uint16_t priority) noexcept;
+  // No partition of a tensor waits any more. Of what is released of it, all is acknowledged.
+  void withdraw(TensorIndex tensor) noexcept;
   // Whether a partition is released now. Its acknowledgement will be that of `chunks` chunks, which
   // the caller says by expect() at once.
   bool next(uint64_t now_ns, Released& out) noexcept;

@@ -100,6 +100,37 @@ TEST(PartitionRelease, StartsOneAfterAnother) {
   EXPECT_EQ(release.due_ns(), kNever);
 }
 
+TEST(PartitionRelease, WithdrawsWhatWaitsAndWhatStarts) {
+  PartitionRelease release(policy("p3:partition=10KB,credit=20KB,startup=100ns"));
+  for (int i = 0; i < 3; ++i) release.add_tensor(2, 10'000);
+  for (uint32_t tensor = 0; tensor < 3; ++tensor) release.submit(TensorIndex(tensor), 0);
+  EXPECT_TRUE(released(release, 0).empty());
+  EXPECT_EQ(released(release, 100), (std::vector<Pair>{{0, 0}}));  // and {0, 1} starts
+  release.withdraw(1);
+  EXPECT_EQ(release.due_ns(), 200U) << "what starts is not disturbed";
+  release.withdraw(1);  // again: means nothing
+  acknowledge(release, {0, 0});
+  release.withdraw(0);
+  EXPECT_EQ(release.due_ns(), 0U);
+  EXPECT_TRUE(released(release, 150).empty()) << "{2, 0} begins its start";
+  EXPECT_EQ(released(release, 250), (std::vector<Pair>{{2, 0}}));
+  EXPECT_EQ(released(release, 350), (std::vector<Pair>{{2, 1}})) << "nothing else holds the credit";
+  acknowledge(release, {2, 0});
+  acknowledge(release, {2, 1});
+  release.submit(1, 0);
+  release.submit(0, 0);
+  EXPECT_TRUE(released(release, 1000).empty());
+  std::vector<Pair> order;
+  for (uint64_t now = 1100; now < 1600; now += 100) {
+    for (const Pair& one : released(release, now)) {
+      order.push_back(one);
+      acknowledge(release, one);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<Pair>{{1, 0}, {1, 1}, {0, 0}, {0, 1}})) << "each waits once";
+  EXPECT_EQ(release.due_ns(), kNever);
+}
+
 TEST(PartitionRelease, DrainsWhatWaitsAndWhatStarts) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
   for (uint32_t partitions : {3U, 2U, 1U, 0U}) release.add_tensor(partitions, 10'000);

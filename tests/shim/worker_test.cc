@@ -49,10 +49,14 @@ class WorkerTest : public testing::Test {
     for (uint32_t looks = 10'000; worker_.has_steps();) (void)worker_.take_removed(looks, gone);
   }
   std::vector<WorkerRange> ranges() {
-    take_steps();
     std::vector<WorkerRange> all;
     WorkerRange range;
-    while (worker_.take_range(range)) all.push_back(range);
+    do {
+      JobSlot gone;
+      uint32_t looks = 10'000;
+      (void)worker_.take_removed(looks, gone);
+      while (worker_.take_range(range)) all.push_back(range);
+    } while (worker_.has_steps());
     return all;
   }
   std::vector<Completion> completions() {
@@ -313,6 +317,48 @@ TEST_F(WorkerTest, ATensorThatIsDeclaredAfterARefillIsNotPushedAgain) {
   ASSERT_TRUE(worker_.add_job(other).ok());
   worker_.refill(other.job);
   EXPECT_TRUE(ranges().empty()) << "what another job takes steps for is not its own";
+}
+
+// Under a quorum, or where an earlier life has contributed.
+TEST_F(WorkerTest, SumsMayBeHereBeforeTheirPartitionsAreReleased) {
+  // Partitions of 4 chunks, two at a time.
+  worker_.set_policy(kJob, *parse_policy("p3:partition=1KB,credit=2KB,startup=0"));
+  ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
+  const auto chunks_released = [this] {
+    uint32_t chunks = 0;
+    while (worker_.release_due_ns() == 0) {
+      worker_.release(1);
+      for (const WorkerRange& range : ranges()) chunks += range.range.chunks.count;
+    }
+    return chunks;
+  };
+  for (uint32_t round = 1; round <= 100; ++round) {
+    submit(SubmitOp::kPushPull, round);
+    EXPECT_EQ(chunks_released(), 8U) << "round " << round;
+    for (uint32_t chunk = kChunks; chunk-- > 0;) EXPECT_TRUE(deliver(chunk, round, 5.0F));
+    ASSERT_EQ(completions().size(), 1U);
+    EXPECT_EQ(chunks_released(), 0U) << "round " << round;
+  }
+  // A part of them: what is here is not waited for.
+  submit(SubmitOp::kPushPull, 1001);
+  EXPECT_EQ(chunks_released(), 8U);
+  for (uint32_t chunk = 8; chunk < kChunks - 1; ++chunk) deliver(chunk, 101, 5.0F);
+  for (uint32_t chunk = 0; chunk < 8; ++chunk) worker_.on_acked(kJob, {0, 101, ChunkIndex(chunk)});
+  EXPECT_EQ(chunks_released(), 8U);
+  worker_.on_acked(kJob, {0, 101, ChunkIndex(kChunks - 1)});
+  submit(SubmitOp::kPushPull, 1002, 6);
+  EXPECT_EQ(chunks_released(), 8U) << "the whole credit is there for the next tensor";
+}
+
+TEST_F(WorkerTest, WhatARoundDidNotPushIsNotPushedInTheNext) {
+  worker_.set_policy(kJob, *parse_policy("p3:partition=1KB,credit=2KB,startup=0"));
+  submit(SubmitOp::kPushPull, 1);
+  worker_.set_policy(kJob, *parse_policy("mercury"));  // lets go of what waits
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) deliver(chunk, 1, 5.0F);
+  submit(SubmitOp::kPushPull, 2);
+  uint32_t chunks = 0;
+  for (const WorkerRange& range : ranges()) chunks += range.range.chunks.count;
+  EXPECT_EQ(chunks, kChunks);
 }
 
 TEST_F(WorkerTest, ALateWorkerBeginsInTheRoundThatItIsTold) {

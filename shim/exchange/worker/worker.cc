@@ -205,6 +205,8 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
+  tensor.let_go_from =
+      WorkerTensor::kNone;  // the last round's, whose sums were here before it went
   if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
@@ -227,6 +229,7 @@ void Worker::complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept 
   }
   if (tensor.sums_ended()) {
     tensor.in_flight = false;
+    if (job.partitions) withdraw(job, tensor);
     if (tensor.pull_cookie != 0) complete_sums(job, tensor, std::exchange(tensor.pull_cookie, 0));
   }
 }

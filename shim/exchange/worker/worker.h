@@ -153,6 +153,7 @@ class Worker {
                                      ChunkIndex chunk) noexcept;
   static bool ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
+  void withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept;
   void release_all(WorkerJob& job) noexcept;
   bool has_room_for_ranges(const WorkerJob& job) const noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,

@@ -61,7 +61,7 @@ void Worker::release(uint64_t now_ns) noexcept {
       uint32_t chunks = 0;
       for (const WorkerJob::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
-        chunks += span.count;
+        chunks += tensor.missing_acks_of(span);
         queue_range(*job, shard.session, tensor, span);
       }
       job->partitions->expect(released, chunks);
@@ -72,6 +72,13 @@ void Worker::release(uint64_t now_ns) noexcept {
 
 void Worker::acknowledge(WorkerJob& job, const WorkerTensor& tensor, ChunkIndex chunk) noexcept {
   job.partitions->acknowledged(tensor.index, tensor.plan.partition_of(chunk));
+  release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
+}
+
+// Its sums are all here, and of what was released all is acknowledged; some may not have been: a
+// server sums without this worker under a quorum, or where an earlier life has contributed.
+void Worker::withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept {
+  job.partitions->withdraw(tensor.index);
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 

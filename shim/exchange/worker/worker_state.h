@@ -67,6 +67,14 @@ struct Worker::WorkerTensor {
     --missing_acks;
     return true;
   }
+  // Sums may be here before their partition is released.
+  uint32_t missing_acks_of(const ChunkSpan& span) const noexcept {
+    uint32_t missing = 0;
+    for (uint32_t chunk = span.first.value; chunk < span.end().value; ++chunk) {
+      missing += !pushed.contains(ChunkIndex(chunk));
+    }
+    return missing;
+  }
   bool is_hopeless(Round which) const noexcept {
     return hopeless != Errc::kOk && which.since(hopeless_from) >= 0;
   }
