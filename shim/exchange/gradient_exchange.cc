@@ -96,9 +96,12 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = server_.poll(now_ns);
   work += sends_.poll();
+  // By turns where programs fill a pass: else nothing would be pushed again, and no job would end.
+  const bool programs_first = !programs_filled_;
+  if (!programs_first) work += queue_due(now_ns);
   work += programs_.take_submissions(worker_, sends_, programs_.are_many() && frames_moved());
-  if (worker_.has_steps()) work += end_jobs();
-  if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
+  programs_filled_ = programs_first && worker_.waiting_ranges() >= Worker::kMostWaitingRanges;
+  if (programs_first) work += queue_due(now_ns);
   work += admit_ranges();
   work += programs_.deliver_completions(worker_);
   if (server_.awaits_nic()) {
@@ -113,6 +116,12 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
 bool GradientExchange::frames_moved() noexcept {
   const uint64_t frames = counters_.get(Counter::kRxFrames) + counters_.get(Counter::kTxFrames);
   return std::exchange(frames_seen_, frames) != frames;
+}
+
+uint32_t GradientExchange::queue_due(uint64_t now_ns) {
+  const uint32_t work = worker_.has_steps() ? end_jobs() : 0;
+  if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
+  return work;
 }
 
 uint32_t GradientExchange::end_jobs() {

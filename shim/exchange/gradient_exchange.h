@@ -101,6 +101,7 @@ class GradientExchange {
   uint32_t admit_ranges() noexcept;
   [[gnu::cold]] uint32_t admit_held_up() noexcept;
   uint32_t end_jobs();
+  uint32_t queue_due(uint64_t now_ns);
   bool frames_moved() noexcept;
   // exchange_control.cc: one for each command, so that a command without one does not compile.
   Status run(const command::AddWorkerJob& spec, SessionHost& host);
@@ -135,6 +136,7 @@ class GradientExchange {
   Programs programs_;
   std::vector<Binding> bindings_;  // by session slot
   uint64_t frames_seen_ = 0;       // that the engine had received and sent at the last poll
+  bool programs_filled_ = false;   // the last pass with their submissions
   const uint32_t max_jobs_;
   uint32_t worker_jobs_ = 0;
   // What next() looks at before frames that have come are read again.

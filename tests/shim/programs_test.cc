@@ -345,6 +345,35 @@ TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromTheirTurns) {
   }
 }
 
+// Nor what is pushed again or released of others.
+TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromWhatIsDue) {
+  constexpr uint16_t kReleased = 1, kRefilled = 2;
+  add(512, kMostShards);
+  add(1, 1, "byteps:partition=8192B,credit=1MB,startup=0ns");
+  add(1);
+  for (uint32_t i = 0; i < kMostShards + 2; ++i) exchange_.unblock(SessionSlot(i));
+  push(kRefilled);
+  OutgoingDatagram out;
+  ASSERT_TRUE(exchange_.next(out));
+  std::vector<uint32_t> sent(kMostShards + 2);
+  const auto pass = [&] {
+    AttachedProgram& one = *programs_[0];
+    while (one.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(one.pushed), one.pushed + 1})) {
+      ++one.pushed;
+    }
+    ASSERT_LT(one.pushed, one.tensors);
+    exchange_.poll(0);
+    while (exchange_.next(out)) ++sent[out.session.value];
+  };
+  for (int i = 0; i < 5; ++i) pass();
+  ASSERT_TRUE(programs_[kReleased]->client.submit({SubmitOp::kPushPull, 0, 0, TensorId(0), 1}));
+  run(command::Refill{JobSlot(kRefilled)});
+  for (int i = 0; i < 6; ++i) pass();
+  EXPECT_EQ(sent[kMostShards], 1U) << "released";
+  EXPECT_EQ(sent[kMostShards + 1], 1U) << "pushed again";
+  for (uint32_t i = 0; i < kMostShards; ++i) EXPECT_GT(sent[i], 60U) << "those of the first job";
+}
+
 // All but one take as much as they may: what they share is gone.
 TEST_F(ProgramsThatPush, ManyWhoseServersTakeNothingLeaveRoomForTheOneThatComesLast) {
   for (uint32_t program = 0; program + 1 < kJobs; ++program) {
