@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mercurystack import _native
-from mercurystack._errors import error_of
+from mercurystack._errors import MercuryError, error_of
 from mercurystack._operation import OWN_PRIORITY
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # A blocked call looks this often whether a signal came, whose handler runs between two calls, or a close.
 _SLICE_S = 0.1
 _BATCH = 64  # completions that one call collects
+_NO_TEXTS = ("",) * _BATCH  # of completions that say that all is well
 _KEPT = 2  # operations in one call whose structs are kept
 _ident = threading.get_ident
 
@@ -111,10 +112,11 @@ class Flight:
         self._kept: dict[int, ctypes.Array[_native.SubmittedOperation]] = {}
         self._operations: dict[int, Operation] = {}
         self._loops: dict[asyncio.AbstractEventLoop, _Reader] = {}  # those that await operations
-        # Written by the library, and emptied as it is read: an exception of a signal's handler in between leaves
-        # what it has to the next call.
+        # Written by the library, and emptied once all of a batch have been told: what an exception of a signal's handler leaves
+        # is there for the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
         self._each = list(self._completions)  # which an array makes anew for who asks for one
+        self._first = self._each[0]
         self._handles = _column(self._completions, _native.Completion.handle, np.uint64)
         self._statuses = _column(self._completions, _native.Completion.status, np.int32)
 
@@ -158,28 +160,43 @@ class Flight:
         ended = 0
         size = ctypes.sizeof(_native.Completion)
         with self._lock:
-            while True:
-                if self._each[0].handle:  # what an exception left
-                    ended += self._read_completions(int(np.count_nonzero(self._handles)))
-                got = _native.check(_native.library.mercury_poll(job, self._completions, _BATCH, size))
-                if got:
-                    ended += self._read_completions(got)
-                if got < _BATCH:
-                    return ended
+            try:
+                while True:
+                    if self._first.handle:  # what an exception left
+                        ended += self._read_completions(int(np.count_nonzero(self._handles)))
+                    got = _native.check(_native.library.mercury_poll(job, self._completions, _BATCH, size))
+                    if got:
+                        ended += self._read_completions(got)
+                    if got < _BATCH:
+                        return ended
+            except MercuryError:  # of the library: loops that look would fail likewise
+                raise
+            except BaseException:  # of a signal's handler: the descriptor does not call a loop again for what was taken
+                self._call_loops()
+                raise
+
+    def _call_loops(self) -> None:
+        for loop in list(self._loops):
+            with contextlib.suppress(RuntimeError):  # it was closed
+                loop.call_soon_threadsafe(self._look)
 
     def _read_completions(self, count: int) -> int:
-        """All, or all again: what an exception leaves is known by its handles, and which operations have ended, by themselves."""
+        """All, or all again: what an exception leaves is known by its handles, and which operations have ended, by themselves.
+        A signal's handler that polls meanwhile tells all of these, and may leave others in their place."""
         operations = self._operations
-        for place, (handle, status) in enumerate(zip(self._handles[:count].tolist(), self._statuses[:count].tolist())):
+        handles, statuses = self._handles[:count].tolist(), self._statuses[:count].tolist()
+        texts = [_text_of(one) for one in self._each[:count]] if any(statuses) else _NO_TEXTS
+        for handle, status, text in zip(handles, statuses, texts):
             operation = operations.get(handle)
             if operation is not None:
                 if status:
-                    operation._text = _text_of(self._each[place])
+                    operation._text = text
                 operation._status = status
-                operations.pop(handle, None)  # which a signal's handler that polls may have done meanwhile
                 if operation._awaiting or self._followers:
                     self._tell(operation)
-        self._handles[:count] = 0
+                operations.pop(handle, None)  # the last: until then it is told again
+        if self._first.handle == handles[0]:
+            self._handles[:count] = 0
         return count
 
     def wait(self, use: Use, operation: Operation, timeout: Optional[float]) -> None:
@@ -187,16 +204,27 @@ class Flight:
         due = None if timeout is None else time.monotonic() + timeout
         while operation._status is None:
             left = None if due is None else max(0.0, due - time.monotonic())
-            code = use.wait(_native.library.mercury_wait, (operation._handle,), left)
-            text = _native.last_error() if code < 0 else ""
-            if code == -errno.ETIMEDOUT:
-                raise error_of(code, text)
+            code = self._ask(use, operation, left)
             if code == -errno.EBUSY:  # another thread waits for it in the library
                 self._follow(operation)
-                continue
+            elif code:
+                raise error_of(code, _native.last_error())
+
+    def _ask(self, use: Use, operation: Operation, seconds: Optional[float]) -> int:
+        """The library, for so long: 0, it has ended, and is marked so; -ETIMEDOUT; -EBUSY, another thread waits for it there."""
+        try:
+            code = use.wait(_native.library.mercury_wait, (operation._handle,), seconds)
+            if code in (-errno.ETIMEDOUT, -errno.EBUSY):
+                return code
+            text = _native.last_error() if code < 0 else ""
             with self._lock:
                 if operation._status is None:
                     self._end(operation, *self._collected(use) if code == -errno.ENOENT else (code, text))
+            return 0
+        except BaseException:  # of a signal's handler: the library may have told of the end, and does so once
+            with self._lock:
+                self._tell(operation)
+            raise
 
     def _follow(self, operation: Operation) -> None:
         """Until it has ended, or for a while: whoever leads may have been interrupted."""
@@ -215,6 +243,13 @@ class Flight:
 
     async def until_ended(self, fd: int, operation: Operation) -> None:
         """Waits in the running loop, which looks whenever there may be something. ValueError: the job was closed."""
+        while operation._status is None:
+            await self._until_told(fd, operation)
+            if operation._status is None:  # an exception kept another thread from saying how it has ended, or the job is closed
+                self._ask(self._use, operation, 0.0)
+
+    async def _until_told(self, fd: int, operation: Operation) -> None:
+        """Or until somebody is interrupted who may know."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._lock:
@@ -227,7 +262,8 @@ class Flight:
             operation._awaiting.append(future)
             self._use.awaited.add(future)
         try:
-            await future
+            if operation._status is None:  # whoever polls until here, as a signal's handler may, does not know of the future
+                await future
         finally:
             with self._lock:
                 self._loops[loop].awaited -= 1
@@ -236,8 +272,6 @@ class Flight:
                 self._use.awaited.discard(future)
                 if future in operation._awaiting:  # it was cancelled, or the job closed
                     operation._awaiting.remove(future)
-        if operation._status is None:
-            self._use.pointer()
 
     def _look(self) -> None:
         with contextlib.suppress(ValueError):  # the job is closed, which who awaits is told
@@ -245,13 +279,13 @@ class Flight:
                 self.collect(job)
 
     def _end(self, operation: Operation, status: int, text: str) -> None:
+        self._operations.pop(operation._handle, None)  # the first: no completion comes of it that would find it
         operation._text = text
         operation._status = status
-        self._operations.pop(operation._handle, None)
         self._tell(operation)
 
     def _tell(self, operation: Operation) -> None:
-        """Whoever waits for it otherwise than in the library."""
+        """Whoever waits for it otherwise than in the library, any number of times: they look whether it has ended."""
         for future in operation._awaiting:
             _end_await(future)
         operation._awaiting.clear()
