@@ -205,10 +205,10 @@ class Flight:
         while operation._status is None:
             left = None if due is None else max(0.0, due - time.monotonic())
             code = self._ask(use, operation, left)
-            if code == -errno.EBUSY:  # another thread waits for it in the library
-                self._follow(operation)
+            if code == -errno.EBUSY and left != 0.0:  # another thread waits for it in the library
+                self._follow(operation, _SLICE_S if left is None else min(left, _SLICE_S))
             elif code:
-                raise error_of(code, _native.last_error())
+                raise error_of(-errno.ETIMEDOUT, "the operation is still in flight")
 
     def _ask(self, use: Use, operation: Operation, seconds: Optional[float]) -> int:
         """The library, for so long: 0, it has ended, and is marked so; -ETIMEDOUT; -EBUSY, another thread waits for it there."""
@@ -226,12 +226,12 @@ class Flight:
                 self._tell(operation)
             raise
 
-    def _follow(self, operation: Operation) -> None:
+    def _follow(self, operation: Operation, seconds: float) -> None:
         """Until it has ended, or for a while: whoever leads may have been interrupted."""
         with self._ended:
             self._followers += 1
             try:
-                self._ended.wait_for(lambda: operation._status is not None, _SLICE_S)
+                self._ended.wait_for(lambda: operation._status is not None, seconds)
             finally:
                 self._followers -= 1
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import select
 import sys
+import threading
 import unittest
 import unittest.mock
 
@@ -17,6 +18,7 @@ del sys.argv[1:3]
 sys.path[:0] = [PACKAGE, os.path.dirname(os.path.abspath(__file__))]
 os.environ["MERCURY_LIBRARY"] = LIBRARY
 
+import mercurystack  # noqa: E402
 from mercurystack import _flight, _native  # noqa: E402
 from mercurystack._operation import Operation  # noqa: E402
 from cluster import FOREVER_S, Cluster  # noqa: E402
@@ -171,6 +173,26 @@ class Amid(unittest.TestCase):
 
     def interrupt(self):
         raise KeyboardInterrupt
+
+
+class Limits(unittest.TestCase):
+    def test_of_a_wait_behind_another_thread(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        first, second = cluster.declare(1000)
+        operation = first.push_pull()
+        leader = threading.Thread(target=operation.wait, args=(FOREVER_S,))
+        leader.start()
+        ends = threading.Timer(2, second.push_pull)  # which ends the wait that has no limit
+        ends.start()
+        try:
+            for _ in range(20):
+                with self.assertRaisesRegex(mercurystack.MercuryTimeoutError, "still in flight"):
+                    operation.wait(0.01)
+        finally:
+            ends.join()
+            leader.join()
+        operation.wait(0)
 
 
 if __name__ == "__main__":
