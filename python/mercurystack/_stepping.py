@@ -15,7 +15,7 @@ from mercurystack._gradient import ManagedParameter
 # What PyTorch 2 calls around each step, where it is not empty: in the optimizer, and of all optimizers.
 _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
-STEP_S = 60.0  # of some of the parameters, at most, where another thread waits for it
+STEP_S = 60.0  # one step of some of the parameters, at most, where another thread waits for it
 _TOGETHER = "it needs all gradients together, and cannot update parameters one by one"
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
 _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
@@ -73,30 +73,39 @@ class Stepper:
         self._tried = False  # whether the optimizer has updated some of its parameters alone
         self._known: Optional[Callable[..., Any]] = None
         self._bare: Optional[Callable[..., Any]] = None  # of the known one
+        self._running: Optional[list[int]] = None  # the thread of the step that runs: another list for each step
         self._hooks = [getattr(optimizer, name) for name in _OWN_HOOKS if hasattr(optimizer, name)]
         of_all = sys.modules[torch.optim.Optimizer.__module__]
         self._hooks += [getattr(of_all, name) for name in _ALL_HOOKS if hasattr(of_all, name)]
 
     def step(self, groups: list[dict[str, Any]]) -> None:
-        """With these instead of the optimizer's. RuntimeError: it cannot update parameters one by one."""
-        if torch.is_inference_mode_enabled() or _is_any_autocast():
-            with _as_in_step():
+        """With these instead of the optimizer's, by who has the lock. RuntimeError: it cannot update parameters one by one."""
+        self._running = [threading.get_ident()]
+        try:
+            if torch.is_inference_mode_enabled() or _is_any_autocast():
+                with _as_in_step():
+                    self._step(groups)
+            else:
                 self._step(groups)
-        else:
-            self._step(groups)
+        finally:
+            self._running = None
 
-    def reads(self, one: ManagedParameter, thread: int, lock: _Lock) -> bool:
-        """While a step runs on `thread`, which has the lock: whether it is that step that reads the gradient. Another thread waits for its end.
-        RuntimeError: the gradient is none of the step's, or the step waits for that other thread, as far as can be seen."""
-        name = type(self._optimizer).__name__
-        if thread == threading.get_ident():
+    def reads(self, one: ManagedParameter, lock: _Lock) -> bool:
+        """Whether a step reads the gradient, on this thread. Where one runs on another thread, this one waits for the lock.
+        RuntimeError: the gradient is none of the step's, or a step waits for this thread, as far as can be seen."""
+        running = self._running  # once: another thread's may end at any time
+        if running is None:
+            return False
+        if running[0] == threading.get_ident():
             if one.sent:
-                raise RuntimeError(f"{name} has read the gradient of {one.name} in its step for other parameters: {_TOGETHER}. Of one that hands steps "
-                                   "on to another optimizer, wrap that one")
+                raise RuntimeError(f"{type(self._optimizer).__name__} has read the gradient of {one.name} in its step for other parameters: {_TOGETHER}. "
+                                   "Of one that hands steps on to another optimizer, wrap that one")
             return True
-        if not lock.acquire(timeout=STEP_S):
-            raise RuntimeError(f"the gradient of {one.name} is read while {name} takes a step on another thread, which has not ended for {STEP_S:g} s. "
-                               f"If the step waits for this thread, {_TOGETHER}")
+        while not lock.acquire(timeout=STEP_S):
+            before, running = running, self._running
+            if running is before and running is not None:  # all that time the same step: others, and waits for sums, come to an end
+                raise RuntimeError(f"the gradient of {one.name} is read while {type(self._optimizer).__name__} takes a step on another thread, which has "
+                                   f"not ended for {STEP_S:g} s. If the step waits for this thread, {_TOGETHER}")
         lock.release()
         return False
 

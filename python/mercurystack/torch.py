@@ -117,7 +117,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
         self._has_begun, self._read_alone = True, False
-        self._updating = 0  # the thread on which the inner optimizer's step runs
         self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
         self._optimized = _parameters_of(optimizer)
         self.copied = 0
@@ -337,18 +336,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             one.take_back()
 
     def _step_of(self, groups: list[dict[str, Any]], due: list[ManagedParameter]) -> None:
-        self._updating = threading.get_ident()
-        try:
-            if self._timeline is None:
+        if self._timeline is None:
+            self._stepper.step(groups)
+        else:
+            with self._timeline.update([one.name for one in due if one.moves]):
                 self._stepper.step(groups)
-            else:
-                with self._timeline.update([one.name for one in due if one.moves]):
-                    self._stepper.step(groups)
-        finally:
-            self._updating = 0
 
     def _on_read(self, read: ManagedParameter) -> None:
-        if self._updating and self._stepper.reads(read, self._updating, self._lock):
+        if self._stepper.reads(read, self._lock):
             return
         is_in_backward = _is_in_backward()
         if is_in_backward and not read.sent:  # by a hook, before it is sent

@@ -5,12 +5,14 @@ usage: torch_reads_test.py PACKAGE_FOLDER LIBRARY
 import copy
 import pickle
 import threading
+import time
 import unittest
 import unittest.mock
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from torch_lab import ONE_AT_A_TIME, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded, sgd
+from torch_lab import (FOREVER_S, ONE_AT_A_TIME, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded,
+                       sgd)
 
 import torch
 from torch import nn
@@ -471,6 +473,20 @@ class ReadsElsewhere(torch.optim.SGD):
         super().step()
 
 
+class Slow(torch.optim.SGD):
+    """Its steps take a while. `during` is called in the first."""
+
+    step_s, during = 0.1, None
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        during, self.during = self.during, None
+        if during is not None:
+            during()
+        time.sleep(self.step_s)
+        super().step()
+
+
 class Blends(torch.optim.SGD):
     """Updates what its groups do not have, without a gradient, as one that averages weights."""
 
@@ -515,6 +531,29 @@ class Refused(Workers):
         with unittest.mock.patch.object(_stepping, "STEP_S", 0.2):
             for told in self.updated_alone(ReadsElsewhere):
                 self.assertRegex(told, "^the gradient of .* is read while ReadsElsewhere takes a step on another thread, .* for 0.2 s. If the step waits")
+
+    def test_no_read_while_the_lock_is_held_for_long(self):
+        """For steps none of which takes so long, and behind the last, as by who waits for sums."""
+        steps, waits_s = 8, 0.8
+
+        def work(rank, context, job):
+            model = net(0)
+            slow = Slow(model.parameters(), lr=0.1)
+            optimizer = ScheduledOptimizer(slow, model, context, job)
+            loss_of(model, batches(1, rank)[0]).backward()
+            with ThreadPoolExecutor(1) as pool:
+                with optimizer._lock:
+                    reads = []
+                    slow.during = lambda: reads.append(pool.submit(lambda: float(model.first.weight.grad.norm())))
+                    for _ in range(steps):
+                        optimizer._step_of([], [])
+                    time.sleep(waits_s)
+                    self.assertFalse(reads[0].done())
+                return reads[0].result(FOREVER_S)
+
+        with unittest.mock.patch.object(_stepping, "STEP_S", 0.5):
+            one, other = self.on_each(work)
+        self.assertEqual(one, other)
 
     def test_updates_without_gradients(self):
         for told in self.updated_alone(Blends):
