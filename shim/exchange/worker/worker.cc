@@ -205,8 +205,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
-  tensor.let_go_from =
-      WorkerTensor::kNone;  // the last round's, whose sums were here before it went
+  tensor.let_go_from = WorkerTensor::kNone;  // it may be the last round's
   if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
