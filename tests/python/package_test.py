@@ -688,7 +688,9 @@ class Serving(unittest.TestCase):
                 signal.setitimer(signal.ITIMER_REAL, 0.5)
                 context.open_job("alone", serve=serve, role="worker", rank=0, workers=2, servers=2, rendezvous=f"127.0.0.1:{port}",
                                  timeout_ms=FOREVER_S * 1000)
-        self.assertNotIn("mercury-open", [thread.name for thread in threading.enumerate()])
+        for opening in [thread for thread in threading.enumerate() if thread.name == "mercury-open"]:
+            opening.join(FOREVER_S)  # the call has returned, or is about to
+            self.assertFalse(opening.is_alive())
 
     def test_who_forgets_to_serve_is_told_so(self):
         place = {"role": "worker", "rank": 0, "workers": 1, "servers": 1, "rendezvous": f"127.0.0.1:{free_port()}"}
