@@ -22,7 +22,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemons import UDP_PORT, Daemon, config, least_busy, some_address  # noqa: E402
 
-STACKD, CTL, *OTHERS = map(os.path.abspath, sys.argv[1:])  # tests run them from other folders
+STACKD, CTL, REPLAY = map(os.path.abspath, sys.argv[1:])  # tests run them from other folders
 
 
 def least_descriptors(daemon):
@@ -430,9 +430,8 @@ class StackdTest(unittest.TestCase):
 
     def replay(self, daemon, addresses, rank, *options):
         """A worker at that daemon, of a job with as many workers as servers."""
-        replay = next(program for program in OTHERS if program.endswith("replay"))
         worker = subprocess.Popen(
-            [replay, "--mode", "daemon", "--job", "demo", "--trace", "alexnet", "--workers", f"{len(addresses)}", "--servers",
+            [REPLAY, "--mode", "daemon", "--job", "demo", "--trace", "alexnet", "--workers", f"{len(addresses)}", "--servers",
              f"{len(addresses)}", "--rank", f"{rank}", "--rendezvous", ",".join(f"{ip}:{UDP_PORT}" for ip in addresses),
              "--warmup", "1", *options],
             stdout=subprocess.PIPE, text=True, env=os.environ | {"MERCURY_SOCKET": daemon.socket})
