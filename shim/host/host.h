@@ -73,27 +73,7 @@ class HostOf final : public Host {
     std::unique_ptr<P> port;
   };
   // `random` gives nonces and incarnations: the system's generator, or a seed in the simulator.
-  HostOf(std::vector<Part> parts, const HostConfig& config, std::function<uint64_t()> random)
-      : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    JobManager::Host interface;
-    LaneConfig each = config.lane;
-    if (config.sums_thread) sums_thread_ = std::make_unique<MemoryThread>();
-    each.exchange.sums_thread = sums_thread_.get();
-    for (Part& part : parts) {
-      interface.lanes.push_back(part.port->info().local);
-      each.engine.session_seed = random();
-      lanes_.push_back(
-          std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
-    }
-    interface.send = [this](LaneId lane, Command command) {
-      send(lane, widened<HostCommand>(std::move(command)));
-    };
-    interface.random = std::move(random);
-    interface.notice = config.notice;
-    JobPolicy policy = config.policy;
-    policy.peer_timeout_ns = config.lane.engine.session.peer_timeout_ns;
-    jobs_ = std::make_unique<JobManager>(std::move(interface), std::move(policy));
-  }
+  HostOf(std::vector<Part> parts, const HostConfig& config, std::function<uint64_t()> random);
   ~HostOf() override {
     for (auto& thread : threads_) thread->abandon();
     ::close(event_fd_);
@@ -122,76 +102,19 @@ class HostOf final : public Host {
     return {};
   }
   int event_fd() const override { return event_fd_; }
-  void process(uint64_t now_ns) override {
-    eventfd_t value;
-    eventfd_read(event_fd_, &value);
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      lanes_[i]->flush();
-      HostEvent event;
-      while (lanes_[i]->take_event(event)) {  // NOLINT(bugprone-use-after-move): filled anew
-        take(LaneId(static_cast<uint16_t>(i)), std::move(event), now_ns);
-      }
-    }
-    if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
-  }
+  void process(uint64_t now_ns) override;
   uint64_t next_deadline_ns() const override { return jobs_->next_deadline_ns(); }
   bool commands_wait() const override {
     return std::any_of(lanes_.begin(), lanes_.end(),
                        [](const auto& lane) { return lane->commands_wait(); });
   }
 
-  Status start(const std::vector<ThreadConfig>& threads) override {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], event_fd_));
-      if (Status started = threads_.back()->start(); !started) return started;
-    }
-    return {};
-  }
-  void stop(uint64_t patience_ns) override {
-    for (auto& lane : lanes_) lane->send(command::Stop{});
-    const uint64_t until_ns = monotonic_ns() + patience_ns;
-    while (stopped_lanes_ < lanes_.size() && monotonic_ns() < until_ns) {
-      pollfd fd{event_fd_, POLLIN, 0};
-      poll(&fd, 1, static_cast<int>((until_ns - monotonic_ns()) / 1'000'000 + 1));
-      process(monotonic_ns());
-    }
-    for (auto& thread : threads_) thread->abandon();
-    threads_.clear();
-  }
+  Status start(const std::vector<ThreadConfig>& threads) override;
+  void stop(uint64_t patience_ns) override;
 
  private:
-  bool is_for_sockets(const HostEvent& event) const {
-    if (!socket_events_) return false;
-    return std::visit(
-        [](const auto& one) {
-          using One = std::remove_cvref_t<decltype(one)>;
-          if constexpr (std::is_same_v<One, event::HelloReceived>) {
-            return one.body.job == kSocketService;
-          } else if constexpr (requires { one.token; }) {
-            return is_socket_token(one.token);
-          } else {
-            return !kHas<Event, One>;
-          }
-        },
-        event);
-  }
-  void take(LaneId lane, HostEvent event, uint64_t now_ns) {
-    if (is_for_sockets(event)) {
-      if (auto own = narrowed<SocketEvent>(std::move(event))) {
-        socket_events_(lane, std::move(*own), now_ns);
-      }
-      return;
-    }
-    if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
-    auto own = narrowed<Event>(std::move(event));
-    if (!own) return;  // of sockets, and nobody hears of them
-    if (std::holds_alternative<event::ChannelDetached>(*own) ||
-        std::holds_alternative<event::ChannelBroken>(*own)) {
-      if (channel_events_) channel_events_(lane, *own);
-    } else {
-      jobs_->on_event(lane, std::move(*own), now_ns);
-    }
-  }
+  bool is_for_sockets(const HostEvent& event) const;
+  void take(LaneId lane, HostEvent event, uint64_t now_ns);
 
   int event_fd_;
   std::unique_ptr<MemoryThread> sums_thread_;  // lives longer than the engines
@@ -202,5 +125,102 @@ class HostOf final : public Host {
   SocketEvents socket_events_;
   size_t stopped_lanes_ = 0;
 };
+
+// Outside of the class, so that who uses a host that is compiled once does not compile these again.
+template <Port P>
+HostOf<P>::HostOf(std::vector<Part> parts, const HostConfig& config,
+                  std::function<uint64_t()> random)
+    : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  JobManager::Host interface;
+  LaneConfig each = config.lane;
+  if (config.sums_thread) sums_thread_ = std::make_unique<MemoryThread>();
+  each.exchange.sums_thread = sums_thread_.get();
+  for (Part& part : parts) {
+    interface.lanes.push_back(part.port->info().local);
+    each.engine.session_seed = random();
+    lanes_.push_back(
+        std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
+  }
+  interface.send = [this](LaneId lane, Command command) {
+    send(lane, widened<HostCommand>(std::move(command)));
+  };
+  interface.random = std::move(random);
+  interface.notice = config.notice;
+  JobPolicy policy = config.policy;
+  policy.peer_timeout_ns = config.lane.engine.session.peer_timeout_ns;
+  jobs_ = std::make_unique<JobManager>(std::move(interface), std::move(policy));
+}
+
+template <Port P>
+void HostOf<P>::process(uint64_t now_ns) {
+  eventfd_t value;
+  eventfd_read(event_fd_, &value);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i]->flush();
+    HostEvent event;
+    while (lanes_[i]->take_event(event)) {  // NOLINT(bugprone-use-after-move): filled anew
+      take(LaneId(static_cast<uint16_t>(i)), std::move(event), now_ns);
+    }
+  }
+  if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
+}
+
+template <Port P>
+Status HostOf<P>::start(const std::vector<ThreadConfig>& threads) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], event_fd_));
+    if (Status started = threads_.back()->start(); !started) return started;
+  }
+  return {};
+}
+
+template <Port P>
+void HostOf<P>::stop(uint64_t patience_ns) {
+  for (auto& lane : lanes_) lane->send(command::Stop{});
+  const uint64_t until_ns = monotonic_ns() + patience_ns;
+  while (stopped_lanes_ < lanes_.size() && monotonic_ns() < until_ns) {
+    pollfd fd{event_fd_, POLLIN, 0};
+    poll(&fd, 1, static_cast<int>((until_ns - monotonic_ns()) / 1'000'000 + 1));
+    process(monotonic_ns());
+  }
+  for (auto& thread : threads_) thread->abandon();
+  threads_.clear();
+}
+
+template <Port P>
+bool HostOf<P>::is_for_sockets(const HostEvent& event) const {
+  if (!socket_events_) return false;
+  return std::visit(
+      [](const auto& one) {
+        using One = std::remove_cvref_t<decltype(one)>;
+        if constexpr (std::is_same_v<One, event::HelloReceived>) {
+          return one.body.job == kSocketService;
+        } else if constexpr (requires { one.token; }) {
+          return is_socket_token(one.token);
+        } else {
+          return !kHas<Event, One>;
+        }
+      },
+      event);
+}
+
+template <Port P>
+void HostOf<P>::take(LaneId lane, HostEvent event, uint64_t now_ns) {
+  if (is_for_sockets(event)) {
+    if (auto own = narrowed<SocketEvent>(std::move(event))) {
+      socket_events_(lane, std::move(*own), now_ns);
+    }
+    return;
+  }
+  if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
+  auto own = narrowed<Event>(std::move(event));
+  if (!own) return;  // of sockets, and nobody hears of them
+  if (std::holds_alternative<event::ChannelDetached>(*own) ||
+      std::holds_alternative<event::ChannelBroken>(*own)) {
+    if (channel_events_) channel_events_(lane, *own);
+  } else {
+    jobs_->on_event(lane, std::move(*own), now_ns);
+  }
+}
 
 }  // namespace mercury

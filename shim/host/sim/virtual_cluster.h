@@ -185,53 +185,10 @@ class VirtualCluster {
   bool everyone() const { return config_.look == Look::kEveryHost; }
 
   // Everything that can happen now has happened when it returns.
-  void settle() {
-    for (const SimPort* port : network_.touched()) wake(port->tag());
-    network_.clear_touched();
-    if (everyone()) wake_all();
-    uint32_t round = 0;
-    do {
-      take_due();
-      visited_.swap(woken_);
-      put_in_order();
-      for (const uint32_t host : visited_) {
-        is_woken_[host] = 0;
-        if (hosts_[host]->up()) visit(host);
-      }
-      visited_.clear();
-      if (after_round && !after_round(++round)) return;
-      if (everyone() && !woken_.empty()) wake_all();
-    } while (!woken_.empty() || timers_.earliest_ns() <= now_ns());
-  }
-
-  void take_due() {
-    const uint64_t now_ns = network_.now_ns();
-    engines_.take_due(now_ns, [this](size_t host) { wake(static_cast<uint32_t>(host)); });
-    controls_.take_due(now_ns, [this](size_t host) {
-      if (!everyone()) attend(static_cast<uint32_t>(host));  // else it is, in its turn
-    });
-    timers_.take_due(now_ns, [this](size_t timer) {
-      if (on_timer) on_timer(timer);
-    });
-  }
-
-  void put_in_order() {
-    if (config_.look == Look::kWoken) return;
-    if (visited_.size() > 1) std::sort(visited_.begin(), visited_.end());
-    if (config_.look != Look::kInTurns) return;
-    const auto first = std::lower_bound(visited_.begin(), visited_.end(), random_.below(size()));
-    std::rotate(visited_.begin(), first, visited_.end());
-  }
-
-  void visit(uint32_t index) {
-    const uint64_t now_ns = network_.now_ns();
-    const bool one_pass = everyone() || config_.look == Look::kInTurns;
-    const Visit visit = hosts_[index]->visit(now_ns, one_pass);
-    if (one_pass && visit.work > 0) wake(index);  // another pass may find more
-    if (visit.reported || everyone()) attend(index);
-    engines_.set(index, std::max(visit.next_ns, now_ns + 1));
-    if (after_visit) after_visit(index);
-  }
+  void settle();
+  void take_due();
+  void put_in_order();
+  void visit(uint32_t index);
 
   const VirtualClusterConfig config_;
   SimNetwork network_;
@@ -242,6 +199,58 @@ class VirtualCluster {
   std::vector<uint32_t> woken_, visited_;
   std::vector<uint8_t> is_woken_;
 };
+
+template <ClusterHost H>
+void VirtualCluster<H>::settle() {
+  for (const SimPort* port : network_.touched()) wake(port->tag());
+  network_.clear_touched();
+  if (everyone()) wake_all();
+  uint32_t round = 0;
+  do {
+    take_due();
+    visited_.swap(woken_);
+    put_in_order();
+    for (const uint32_t host : visited_) {
+      is_woken_[host] = 0;
+      if (hosts_[host]->up()) visit(host);
+    }
+    visited_.clear();
+    if (after_round && !after_round(++round)) return;
+    if (everyone() && !woken_.empty()) wake_all();
+  } while (!woken_.empty() || timers_.earliest_ns() <= now_ns());
+}
+
+template <ClusterHost H>
+void VirtualCluster<H>::take_due() {
+  const uint64_t now_ns = network_.now_ns();
+  engines_.take_due(now_ns, [this](size_t host) { wake(static_cast<uint32_t>(host)); });
+  controls_.take_due(now_ns, [this](size_t host) {
+    if (!everyone()) attend(static_cast<uint32_t>(host));  // else it is, in its turn
+  });
+  timers_.take_due(now_ns, [this](size_t timer) {
+    if (on_timer) on_timer(timer);
+  });
+}
+
+template <ClusterHost H>
+void VirtualCluster<H>::put_in_order() {
+  if (config_.look == Look::kWoken) return;
+  if (visited_.size() > 1) std::sort(visited_.begin(), visited_.end());
+  if (config_.look != Look::kInTurns) return;
+  const auto first = std::lower_bound(visited_.begin(), visited_.end(), random_.below(size()));
+  std::rotate(visited_.begin(), first, visited_.end());
+}
+
+template <ClusterHost H>
+void VirtualCluster<H>::visit(uint32_t index) {
+  const uint64_t now_ns = network_.now_ns();
+  const bool one_pass = everyone() || config_.look == Look::kInTurns;
+  const Visit visit = hosts_[index]->visit(now_ns, one_pass);
+  if (one_pass && visit.work > 0) wake(index);  // another pass may find more
+  if (visit.reported || everyone()) attend(index);
+  engines_.set(index, std::max(visit.next_ns, now_ns + 1));
+  if (after_visit) after_visit(index);
+}
 
 extern template class VirtualCluster<VirtualHost<>>;
 

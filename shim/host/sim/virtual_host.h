@@ -77,29 +77,7 @@ class VirtualHost {
         decorate_(std::move(decorate)) {}
 
   // Begins a life. Errors: kSystem (descriptors); those of SimPort::create.
-  Status start() {
-    std::vector<typename HostOf<P>::Part> parts;
-    for (size_t lane = 0; lane < config_.lanes; ++lane) {
-      auto counters = std::make_unique<Counters>();
-      SimPortConfig port = config_.port;
-      port.tag = index_;
-      port.source_ports = source_ports(kVirtualUdpPort, static_cast<uint32_t>(config_.lanes),
-                                       static_cast<uint32_t>(lane), config_.source_ports);
-      port.counters = counters.get();
-      auto made = SimPort::create(network_, id_, endpoint(lane), port);
-      if (!made) return made.error();
-      ports_.push_back(made->get());
-      parts.push_back({std::move(counters), decorated(std::move(*made))});
-    }
-    HostConfig host = config_.host;
-    // As a daemon's, whose next life finds them.
-    host.lane.engine.reset_keys = {reset_key(life_ + 1), reset_key(life_)};
-    ++life_;
-    processors_.assign(config_.lanes, Processor(config_.frame_cost_ns));
-    host_ = std::make_unique<HostOf<P>>(std::move(parts), host, random_);
-    if (host_->opened()) return {};
-    return Error(Errc::kSystem, "too many hosts for this process's limit of open files");
-  }
+  Status start();
   // Gone, with all that it knew, and what its NICs held.
   void crash() {
     ports_.clear();
@@ -172,20 +150,7 @@ class VirtualHost {
  private:
   ResetKey reset_key(uint32_t life) const { return reset_key_of(uint64_t{index_} << 32 | life); }
   // Returns when the engine has to run next, unless something happens.
-  uint64_t run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit) {
-    Lane<P>& lane = host_->lane(number);
-    const SimPort& port = *ports_[number];
-    bool more = true;
-    while (more && may_work(number, now_ns)) {
-      visit.reported = visit.reported || lane.engine().commands_waiting();
-      const uint32_t work = pass(number, now_ns, now_ns);
-      visit.work += work;
-      // A pass that did less than any of its limits has left nothing.
-      more = !one_pass && (work >= kLeastBurst || port.rx_waiting());
-    }
-    visit.reported = lane.engine().take_reported() || visit.reported;
-    return more ? free_ns(number) : lane.engine().next_deadline_ns();
-  }
+  uint64_t run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit);
 
   std::unique_ptr<P> decorated(std::unique_ptr<SimPort> port) {
     if constexpr (std::is_same_v<P, SimPort>) {
@@ -207,6 +172,47 @@ class VirtualHost {
   std::vector<Processor> processors_;
   std::unique_ptr<HostOf<P>> host_;
 };
+
+template <Port P>
+Status VirtualHost<P>::start() {
+  std::vector<typename HostOf<P>::Part> parts;
+  for (size_t lane = 0; lane < config_.lanes; ++lane) {
+    auto counters = std::make_unique<Counters>();
+    SimPortConfig port = config_.port;
+    port.tag = index_;
+    port.source_ports = source_ports(kVirtualUdpPort, static_cast<uint32_t>(config_.lanes),
+                                     static_cast<uint32_t>(lane), config_.source_ports);
+    port.counters = counters.get();
+    auto made = SimPort::create(network_, id_, endpoint(lane), port);
+    if (!made) return made.error();
+    ports_.push_back(made->get());
+    parts.push_back({std::move(counters), decorated(std::move(*made))});
+  }
+  HostConfig host = config_.host;
+  // As a daemon's, whose next life finds them.
+  host.lane.engine.reset_keys = {reset_key(life_ + 1), reset_key(life_)};
+  ++life_;
+  processors_.assign(config_.lanes, Processor(config_.frame_cost_ns));
+  host_ = std::make_unique<HostOf<P>>(std::move(parts), host, random_);
+  if (host_->opened()) return {};
+  return Error(Errc::kSystem, "too many hosts for this process's limit of open files");
+}
+
+template <Port P>
+uint64_t VirtualHost<P>::run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit) {
+  Lane<P>& lane = host_->lane(number);
+  const SimPort& port = *ports_[number];
+  bool more = true;
+  while (more && may_work(number, now_ns)) {
+    visit.reported = visit.reported || lane.engine().commands_waiting();
+    const uint32_t work = pass(number, now_ns, now_ns);
+    visit.work += work;
+    // A pass that did less than any of its limits has left nothing.
+    more = !one_pass && (work >= kLeastBurst || port.rx_waiting());
+  }
+  visit.reported = lane.engine().take_reported() || visit.reported;
+  return more ? free_ns(number) : lane.engine().next_deadline_ns();
+}
 
 }  // namespace mercury::sim
 
