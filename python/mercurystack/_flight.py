@@ -112,6 +112,7 @@ class Flight:
         self._kept: dict[int, ctypes.Array[_native.SubmittedOperation]] = {}
         self._operations: dict[int, Operation] = {}
         self._loops: dict[asyncio.AbstractEventLoop, _Reader] = {}  # those that await operations
+        self._doubtful: set[Operation] = set()  # of which an interrupted wait may have been told, and nobody knows
         # Written by the library, and emptied once all of a batch have been told: what an exception of a signal's handler leaves
         # is there for the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
@@ -162,18 +163,25 @@ class Flight:
         with self._lock:
             try:
                 while True:
-                    if self._first.handle:  # what an exception left
-                        ended += self._read_completions(int(np.count_nonzero(self._handles)))
-                    got = _native.check(_native.library.mercury_poll(job, self._completions, _BATCH, size))
-                    if got:
+                    if self._first.handle:
+                        ended += self._read_left()
+                    got = _native.library.mercury_poll(job, self._completions, _BATCH, size)
+                    if got > 0:
                         ended += self._read_completions(got)
                     if got < _BATCH:
-                        return ended
-            except MercuryError:  # of the library: loops that look would fail likewise
-                raise
+                        break
+                for operation in list(self._doubtful):
+                    self._ask(self._use, operation, 0.0)
             except BaseException:  # of a signal's handler: the descriptor does not call a loop again for what was taken
                 self._call_loops()
                 raise
+            _native.check(got)
+            return ended
+
+    def _read_left(self) -> int:
+        """What an exception left, if no signal's handler has read it meanwhile."""
+        count = int(np.count_nonzero(self._handles))
+        return self._read_completions(count) if count else 0
 
     def _call_loops(self) -> None:
         for loop in list(self._loops):
@@ -212,16 +220,20 @@ class Flight:
 
     def _ask(self, use: Use, operation: Operation, seconds: Optional[float]) -> int:
         """The library, for so long: 0, it has ended, and is marked so; -ETIMEDOUT; -EBUSY, another thread waits for it there."""
+        self._doubtful.discard(operation)
         try:
             code = use.wait(_native.library.mercury_wait, (operation._handle,), seconds)
             if code in (-errno.ETIMEDOUT, -errno.EBUSY):
                 return code
             text = _native.last_error() if code < 0 else ""
             with self._lock:
+                if code == -errno.ENOENT and self._first.handle:
+                    self._read_left()
                 if operation._status is None:
                     self._end(operation, *self._collected(use) if code == -errno.ENOENT else (code, text))
             return 0
         except BaseException:  # of a signal's handler: the library may have told of the end, and does so once
+            self._doubtful.add(operation)
             with self._lock:
                 self._tell(operation)
             raise
@@ -262,7 +274,8 @@ class Flight:
             operation._awaiting.append(future)
             self._use.awaited.add(future)
         try:
-            if operation._status is None:  # whoever polls until here, as a signal's handler may, does not know of the future
+            # Whoever polls until here, as a signal's handler may, does not know of the future.
+            if operation._status is None and operation not in self._doubtful:
                 await future
         finally:
             with self._lock:

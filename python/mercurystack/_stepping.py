@@ -80,15 +80,16 @@ class Stepper:
 
     def step(self, groups: list[dict[str, Any]]) -> None:
         """With these instead of the optimizer's, by who has the lock. RuntimeError: it cannot update parameters one by one."""
-        self._running = [threading.get_ident()]
+        before = self._running  # of a step that calls the model, whose parameters have one due
         try:
+            self._running = [threading.get_ident()]
             if torch.is_inference_mode_enabled() or _is_any_autocast():
                 with _as_in_step():
                     self._step(groups)
             else:
                 self._step(groups)
         finally:
-            self._running = None
+            self._running = before
 
     def reads(self, one: ManagedParameter, lock: _Lock) -> bool:
         """Whether a step reads the gradient, on this thread. Where one runs on another thread, this one waits for the lock.

@@ -13,6 +13,8 @@ import threading
 import unittest
 import unittest.mock
 
+import numpy as np
+
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
 sys.path[:0] = [PACKAGE, os.path.dirname(os.path.abspath(__file__))]
@@ -102,6 +104,45 @@ class Awaited(unittest.TestCase):
                 break
         self.assertGreater(place, 10)
 
+    def ended_and_interrupted(self):
+        """An operation that has ended, which only the call of the library knows that an exception has kept from returning."""
+        operation = self.first.push_pull()
+        self.complete()
+        waits = _flight.Use.wait
+
+        def interrupted(*arguments):
+            waits(*arguments)
+            raise KeyboardInterrupt
+        with unittest.mock.patch.object(_flight.Use, "wait", interrupted), self.assertRaises(KeyboardInterrupt):
+            operation.wait(FOREVER_S)
+        return operation
+
+    def test_whoever_asks_after_an_interrupted_wait(self):
+        self.assertTrue(self.ended_and_interrupted().done())
+
+    def test_whoever_awaits_after_an_interrupted_wait(self):
+        self.loop.run_until_complete(asyncio.wait_for(await_(self.ended_and_interrupted()), LOST_S))
+
+    def test_a_handler_that_raises_an_error_of_mercury(self):
+        operation = self.first.push_pull()
+        task = self.begin(operation)
+        self.complete()
+        failure = mercurystack.MercuryTimeoutError(errno.ETIMEDOUT, "another's")
+        with unittest.mock.patch.object(self.job._flight, "_read_completions", side_effect=failure), self.assertRaises(mercurystack.MercuryTimeoutError):
+            self.job.poll()
+        self.loop.run_until_complete(asyncio.wait_for(task, LOST_S))
+
+    def test_what_an_interrupted_poll_has_is_not_the_job_s_failure(self):
+        operation = self.first.push_pull()
+        self.complete()
+        with unittest.mock.patch.object(self.job._flight, "_read_completions", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.job.poll()
+        self.cluster.contexts[2].close()
+        with self.assertRaises(mercurystack.JobFailedError):
+            self.first.push_pull().wait(FOREVER_S)
+        operation.wait(FOREVER_S)
+        self.assertIsNone(operation.exception())
+
     def test_a_handler_that_polls_as_an_await_begins(self):
         made = _flight._Reader
 
@@ -170,6 +211,21 @@ class Amid(unittest.TestCase):
         self.collect()
         self.collect()
         self.assertEqual(self.failures(), [0, 0, 0, (-errno.EIO, "of 4"), 0])
+
+    def test_a_handler_that_reads_what_was_left(self):
+        self.batches = [[(1, 0, None)]]
+        self.flight._operations = Interrupting(self.operations, 1, self.interrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            self.collect()
+        counts = np.count_nonzero
+
+        def interrupted(handles):
+            with unittest.mock.patch.object(np, "count_nonzero", counts):
+                self.collect()
+            return counts(handles)
+        with unittest.mock.patch.object(np, "count_nonzero", interrupted):
+            self.collect()
+        self.assertEqual(self.failures(), [0, None, None, None, None])
 
     def interrupt(self):
         raise KeyboardInterrupt

@@ -1,7 +1,11 @@
 """Programs that a test starts beside each other, as a launcher does."""
 import os
+import signal
 import socket
 import subprocess
+
+# Of what tests start, too, where a shell has started these in its background, and so without it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_port(kind=socket.SOCK_DGRAM):
