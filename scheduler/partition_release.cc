@@ -1,6 +1,7 @@
 #include "scheduler/partition_release.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 
@@ -36,8 +37,7 @@ void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
 
 void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
   TensorPartitions& t = tensors_[tensor.value];
-  const bool starts = starting_ && start_.tensor == tensor;
-  if (starts) {
+  if (starting_ && start_.tensor == tensor) {
     unacknowledged_bytes_ -= bytes_of(tensor, start_.partition);
     starting_ = false;
   }
@@ -45,8 +45,11 @@ void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
     std::erase_if(waiting_, [tensor](const Waiting& one) { return one.tensor == tensor; });
     std::make_heap(waiting_.begin(), waiting_.end());
     t.next = static_cast<uint32_t>(t.missing.size());
-  } else if (!starts) {
-    return;
+  }
+  for (uint32_t partition = 0; partition < t.missing.size(); ++partition) {
+    if (std::exchange(t.missing[partition], 0) > 0) {
+      unacknowledged_bytes_ -= bytes_of(tensor, partition);
+    }
   }
   if (!starting_) due_ns_ = waiting_.empty() ? kNever : 0;
 }

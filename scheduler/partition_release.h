@@ -36,7 +36,7 @@ class PartitionRelease {
 
   // All partitions of a tensor wait from now on; none of it did.
   void submit(TensorIndex tensor, uint16_t priority) noexcept;
-  // No partition of a tensor waits any more. Of what is released of it, all is acknowledged.
+  // No partition of a tensor waits any more, nor is one waited for that was released.
   void withdraw(TensorIndex tensor) noexcept;
   // Whether a partition is released now. Its acknowledgement will be that of `chunks` chunks, which
   // the caller says by expect() at once.

@@ -59,6 +59,15 @@ class WorkerTest : public testing::Test {
     } while (worker_.has_steps());
     return all;
   }
+  // Under a policy that releases partitions.
+  uint32_t chunks_released() {
+    uint32_t chunks = 0;
+    while (worker_.release_due_ns() == 0) {
+      worker_.release(1);
+      for (const WorkerRange& range : ranges()) chunks += range.range.chunks.count;
+    }
+    return chunks;
+  }
   std::vector<Completion> completions() {
     take_steps();
     std::vector<Completion> all;
@@ -324,14 +333,6 @@ TEST_F(WorkerTest, SumsMayBeHereBeforeTheirPartitionsAreReleased) {
   // Partitions of 4 chunks, two at a time.
   worker_.set_policy(kJob, *parse_policy("p3:partition=1KB,credit=2KB,startup=0"));
   ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
-  const auto chunks_released = [this] {
-    uint32_t chunks = 0;
-    while (worker_.release_due_ns() == 0) {
-      worker_.release(1);
-      for (const WorkerRange& range : ranges()) chunks += range.range.chunks.count;
-    }
-    return chunks;
-  };
   for (uint32_t round = 1; round <= 100; ++round) {
     submit(SubmitOp::kPushPull, round);
     EXPECT_EQ(chunks_released(), 8U) << "round " << round;
@@ -344,10 +345,25 @@ TEST_F(WorkerTest, SumsMayBeHereBeforeTheirPartitionsAreReleased) {
   EXPECT_EQ(chunks_released(), 8U);
   for (uint32_t chunk = 8; chunk < kChunks - 1; ++chunk) deliver(chunk, 101, 5.0F);
   for (uint32_t chunk = 0; chunk < 8; ++chunk) worker_.on_acked(kJob, {0, 101, ChunkIndex(chunk)});
-  EXPECT_EQ(chunks_released(), 8U);
+  EXPECT_EQ(chunks_released(), 2U) << "those of a shard that has one without its sum";
   worker_.on_acked(kJob, {0, 101, ChunkIndex(kChunks - 1)});
   submit(SubmitOp::kPushPull, 1002, 6);
   EXPECT_EQ(chunks_released(), 8U) << "the whole credit is there for the next tensor";
+}
+
+// Its steps come later than the refill, and what is pushed in between is pushed again, too: only
+// its sums are waited for.
+TEST_F(WorkerTest, WhatIsPushedBeforeTheStepsOfARefillHoldsNoCredit) {
+  worker_.set_policy(kJob, *parse_policy("p3:partition=1KB,credit=2KB,startup=0"));
+  ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
+  worker_.refill(kJob);
+  submit(SubmitOp::kPushPull, 1);
+  worker_.release(1);
+  EXPECT_GE(ranges().size(), 2U);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk)
+    worker_.on_acked(kJob, {0, 1, ChunkIndex(chunk)});
+  submit(SubmitOp::kPushPull, 2, 6);
+  EXPECT_EQ(chunks_released(), 8U) << "all the credit is the next tensor's";
 }
 
 TEST_F(WorkerTest, WhatARoundDidNotPushIsNotPushedInTheNext) {

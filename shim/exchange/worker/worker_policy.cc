@@ -61,8 +61,9 @@ void Worker::release(uint64_t now_ns) noexcept {
       uint32_t chunks = 0;
       for (const WorkerJob::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
-        chunks += tensor.missing_acks_of(span);
-        queue_range(*job, shard.session, tensor, span);
+        const uint32_t missing = tensor.missing_acks_of(span);
+        if (missing > 0) queue_range(*job, shard.session, tensor, span);
+        chunks += missing;
       }
       job->partitions->expect(released, chunks);
     }
@@ -75,8 +76,8 @@ void Worker::acknowledge(WorkerJob& job, const WorkerTensor& tensor, ChunkIndex 
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 
-// Its sums are all here, and of what was released all is acknowledged; some may not have been: a
-// server sums without this worker under a quorum, or where an earlier life has contributed.
+// Its sums are all here, or it is queued otherwise. Some partitions may not have been released when
+// they are: a server sums without this worker under a quorum, or where an earlier life contributed.
 void Worker::withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept {
   job.partitions->withdraw(tensor.index);
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());

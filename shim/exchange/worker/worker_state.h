@@ -69,6 +69,7 @@ struct Worker::WorkerTensor {
   }
   // Sums may be here before their partition is released.
   uint32_t missing_acks_of(const ChunkSpan& span) const noexcept {
+    if (missing_acks == own_chunks) return span.count;
     uint32_t missing = 0;
     for (uint32_t chunk = span.first.value; chunk < span.end().value; ++chunk) {
       missing += !pushed.contains(ChunkIndex(chunk));

@@ -94,6 +94,7 @@ void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
     tensor.let_go_from = WorkerTensor::kNone;
     if (!tensor.in_flight || tensor.missing_sums == 0) continue;
     looks -= std::min(looks, tensor.chunks / kChunksPerLook);
+    if (job.partitions) withdraw(job, tensor);  // which was pushed since the credit was given up
     tensor.acks_void = true;
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
