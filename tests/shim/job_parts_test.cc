@@ -260,19 +260,23 @@ class SumsOfWideJobs : public SumsOutOfOrder {
     header_.chunk.value += 2;
     header_.priority = static_cast<uint16_t>(header_.priority + 64);
   }
+  // Twenty sums, to those `workers` that are there.
+  void expect_sums_answered(uint16_t workers) {
+    for (uint32_t i = 0; i < workers; ++i) exchange_.unblock(SessionSlot(first_of_wide_ + i));
+    OutgoingDatagram out;
+    for (uint32_t sum = 0; sum < 20 && !HasFatalFailure(); ++sum) {
+      push_sum(workers);
+      for (uint32_t sent = 0; sent < workers; ++sent) ASSERT_TRUE(exchange_.next(out));
+      EXPECT_FALSE(exchange_.next(out));
+    }
+  }
   uint32_t first_of_wide_ = 0;
 };
 
 TEST_F(SumsOfWideJobs, AreAnsweredWhateverOthersHold) {
   hostile_jobs();
   join_job(JobSlot(kHostile + 1), kMaxWorkers);
-  for (uint32_t i = 0; i < kMaxWorkers; ++i) exchange_.unblock(SessionSlot(first_of_wide_ + i));
-  OutgoingDatagram out;
-  for (uint32_t sum = 0; sum < 20 && !HasFatalFailure(); ++sum) {
-    push_sum(kMaxWorkers);
-    for (uint32_t sent = 0; sent < kMaxWorkers; ++sent) ASSERT_TRUE(exchange_.next(out));
-    EXPECT_FALSE(exchange_.next(out));
-  }
+  expect_sums_answered(kMaxWorkers);
   EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
 }
 
@@ -288,13 +292,7 @@ TEST_F(SumsOfWideJobs, AreAnsweredToThoseThatAreThere) {
     exchange_.forget(session_of(rank));
     ASSERT_TRUE(does(command::WithdrawWorker{.job = JobSlot(kHostile + 1), .rank = Rank(rank)}));
   }
-  for (uint32_t i = 0; i < kThere; ++i) exchange_.unblock(SessionSlot(first_of_wide_ + i));
-  OutgoingDatagram out;
-  for (uint32_t sum = 0; sum < 20 && !HasFatalFailure(); ++sum) {
-    push_sum(kThere);
-    for (uint32_t sent = 0; sent < kThere; ++sent) ASSERT_TRUE(exchange_.next(out));
-    EXPECT_FALSE(exchange_.next(out));
-  }
+  expect_sums_answered(kThere);
 }
 
 // Sums of rounds that all have passed: frames that have come are read between looks at them.

@@ -75,6 +75,24 @@ struct Paths : Spread {
     return static_cast<double>(b().counters.get(Counter::kRxBytes) - before) / 0.1;
   }
   uint32_t lost() { return a().service.lost - lost_before; }
+  // `others` behind that of the port at which `a` hears.
+  uint32_t path_beside(uint32_t others) const {
+    return static_cast<uint32_t>(network.path_hash(PostHost::at(1), PostHost::at(2)) + others) %
+           count;
+  }
+  // Now that paths are mended: of so many ports all have their turns again, after `first` datagrams
+  // that those that were left out are tried with.
+  void expect_back(uint16_t ports, uint32_t first) {
+    const uint64_t before = left_out();
+    run_for(PortTurns::kFirstPauseNs);
+    post(first);
+    ASSERT_TRUE(all_acked());
+    left.clear();
+    post(3'000);
+    ASSERT_TRUE(all_acked());
+    EXPECT_EQ(datagrams_by_port().size(), ports);
+    EXPECT_EQ(left_out(), before);
+  }
 
   const uint32_t count;
   uint32_t lost_before = 0;
@@ -174,8 +192,7 @@ TEST(SpreadTest, ABrokenPathCostsWhatItWouldHaveCarried) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     Paths lab(kPaths, kMany, seed);
-    const auto own = lab.network.path_hash(PostHost::at(1), PostHost::at(2)) % kPaths;
-    const auto broken = static_cast<uint32_t>(own + 1) % kPaths;
+    const uint32_t broken = lab.path_beside(1);
     std::vector<uint32_t> on = lab.ports_on(kMany);
     const uint32_t dead = std::exchange(on[broken], 0);
     ASSERT_GT(dead, 0U);
@@ -187,13 +204,7 @@ TEST(SpreadTest, ABrokenPathCostsWhatItWouldHaveCarried) {
 
     ASSERT_TRUE(lab.all_acked());
     lab.network.set_up(lab.network.uplink(lab.racks[0], broken), true);
-    lab.run_for(PortTurns::kFirstPauseNs);
-    lab.post(1'000);
-    ASSERT_TRUE(lab.all_acked());
-    lab.left.clear();
-    lab.post(3'000);
-    ASSERT_TRUE(lab.all_acked());
-    EXPECT_EQ(lab.datagrams_by_port().size(), kMany);
+    lab.expect_back(kMany, 1'000);
     EXPECT_EQ(lab.left_out(), dead);
   }
 }
@@ -206,8 +217,7 @@ TEST(SpreadTest, APathThatLosesMuchIsLeftOut) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     Paths lab(kPaths, kMany, seed);
-    const auto own = lab.network.path_hash(PostHost::at(1), PostHost::at(2)) % kPaths;
-    const auto bad = static_cast<uint32_t>(own + 1) % kPaths;
+    const uint32_t bad = lab.path_beside(1);
     std::vector<uint32_t> on = lab.ports_on(kMany);
     const uint32_t ports = std::exchange(on[bad], 0);
     ASSERT_GT(ports, 0U);
@@ -223,13 +233,7 @@ TEST(SpreadTest, APathThatLosesMuchIsLeftOut) {
 
     ASSERT_TRUE(lab.all_acked());
     lab.network.set_faults(lab.network.uplink(lab.racks[0], bad), {});
-    lab.run_for(PortTurns::kFirstPauseNs);
-    lab.post(3'000);
-    ASSERT_TRUE(lab.all_acked());
-    lab.left.clear();
-    lab.post(3'000);
-    ASSERT_TRUE(lab.all_acked());
-    EXPECT_EQ(lab.datagrams_by_port().size(), kMany);
+    lab.expect_back(kMany, 3'000);
     EXPECT_EQ(lab.left_out(), ports);
   }
 }
@@ -246,9 +250,7 @@ TEST(SpreadTest, APathThatLosesMuchIsLeftOutThoughLossesElsewhereTurnOutToBeNone
     for (uint64_t seed = 1; seed <= 2; ++seed) {
       SCOPED_TRACE((same ? "the same path, seed " : "another path, seed ") + std::to_string(seed));
       Paths lab(kPaths, kMany, seed);
-      const auto own = lab.network.path_hash(PostHost::at(1), PostHost::at(2)) % kPaths;
-      const auto bad = static_cast<uint32_t>(own + 1) % kPaths;
-      const auto slow = static_cast<uint32_t>(own + 2) % kPaths;
+      const uint32_t bad = lab.path_beside(1), slow = lab.path_beside(2);
       const uint32_t ports = lab.ports_on(kMany)[bad];
       ASSERT_GT(std::min(ports, lab.ports_on(kMany)[slow]), 0U);
       sim::Faults faults = same ? late : sim::Faults();
