@@ -44,7 +44,7 @@ class PartitionRelease {
   void expect(const Released& released, uint32_t chunks) noexcept;
   // One chunk of a released partition is acknowledged; of others this means nothing.
   void acknowledged(TensorIndex tensor, uint32_t partition) noexcept;
-  // When next() is worth a call: 0 at once, kNever not before a submit() or acknowledged().
+  // When next() is worth a call: 0 at once, kNever not before submit(), acknowledged(), withdraw().
   uint64_t due_ns() const noexcept { return due_ns_; }
 
   // Gives the credit up: `each(tensor, first)` for every tensor of which partitions from `first` on
