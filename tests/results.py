@@ -3,7 +3,7 @@
 
     tests/results.py BUILD
 
-Standard output: one line, how many passed, failed and were skipped. Standard error: each test that
+Standard output: one line, how many passed, failed and were skipped, then the names of those that failed. Standard error: each test that
 failed, and the last lines that it printed; then which took longest. A run without a log, or with one that ends in the middle of a
 line, counts as one more that failed. Status: 0.
 """
@@ -24,6 +24,11 @@ def ends(text):
     return [f"... {left_out} lines before", *lines[-LAST_LINES:]] if left_out > 0 else lines
 
 
+def short(name):
+    """Of a test, as Meson logs it: without its suites."""
+    return name.split(" / ")[-1]
+
+
 def explain(test):
     """The failed test, why Meson calls it so, and what it said."""
     why = test["result"].lower()
@@ -39,12 +44,13 @@ def explain(test):
 def slowest(seconds):
     """A line about which of the tests, seconds by name, took longest."""
     longest = sorted(seconds.items(), key=lambda test: -test[1])[:SLOWEST]
-    return "-- slowest, s: " + ", ".join(f"{name.split(' / ')[-1]} {took:.0f}" for name, took in longest)
+    return "-- slowest, s: " + ", ".join(f"{short(name)} {took:.0f}" for name, took in longest)
 
 
 def summary(log):
-    """((passed, failed, skipped), lines about what failed and what took longest) of the lines of a log, one test each."""
-    passed, failed, skipped, lines, seconds = 0, 0, 0, [], {}
+    """((passed, failed, skipped, name of what failed...), lines about that and about what took longest) of the lines of a
+    log, one test each."""
+    passed, failed, skipped, lines, seconds, names = 0, 0, 0, [], {}, []
     tests = 0
     for number, line in enumerate(log, 1):
         tests += 1
@@ -58,6 +64,7 @@ def summary(log):
                 skipped += 1
             else:
                 lines += explain(test)
+                names.append(short(test["name"]))
                 failed += 1
         except (ValueError, KeyError, TypeError) as error:
             failed += 1
@@ -67,7 +74,7 @@ def summary(log):
     if tests == 0:
         failed += 1
         lines.append("-- no test ran: what stands above says why")
-    return (passed, failed, skipped), lines
+    return (passed, failed, skipped, *names), lines
 
 
 def main():

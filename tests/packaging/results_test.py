@@ -35,15 +35,16 @@ class ResultsTest(unittest.TestCase):
     def test_whatever_is_not_fine_failed(self):
         results = ["FAIL", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS", "ERROR", "RUNNING", "what comes later"]
         counts, said = self.run_script("".join(logged(f"test {result}", result) for result in results))
-        self.assertEqual(counts, f"0 {len(results)} 0\n")
+        self.assertEqual(counts, f"0 {len(results)} 0 {' '.join(f'test {result}' for result in results)}\n")
         for result in results:
             self.assertIn(f"test {result}: failed", said)
 
     def test_what_failed_is_named_with_its_last_words(self):
         lines = "".join(f"line {i}\n" for i in range(250))
-        _, said = self.run_script(logged("mine", "FAIL", stdout=lines, stderr="the reason", returncode=3) +
+        counts, said = self.run_script(logged("mercury:unit / mine", "FAIL", stdout=lines, stderr="the reason", returncode=3) +
                                   logged("killed", "FAIL", returncode=-11) + logged("fine", "OK", stdout="dull"))
-        self.assertIn("-- mine: failed (status 3) after 2.0 s", said)
+        self.assertEqual(counts, "1 2 0 mine killed\n")
+        self.assertIn("-- mercury:unit / mine: failed (status 3) after 2.0 s", said)
         self.assertIn("... 150 lines before\nline 150\n", said)
         self.assertIn("line 249\n   stderr:\nthe reason\n", said)
         self.assertIn("-- killed: failed (signal 11)", said)
