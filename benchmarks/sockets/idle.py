@@ -5,8 +5,8 @@
     sudo benchmarks/sockets/idle.py --connections 300    fewer: a smoke test
 
 Four programs on one host open them to a fifth on the other, each one after the other. Some are asked for
-an echo before and after all have been idle for --seconds. Needs root, and 20,000 descriptors (ulimit -n), 30,000 where others
-use the processors: until a connection is accepted it takes three of the daemon's.
+an echo before and after all have been idle for --seconds. Needs root, and 20,000 descriptors (ulimit -n): until a connection is
+accepted it takes three of the daemon's, so each program lets a hundred wait for that at most.
 
 Of the daemons: memory and descriptors, after all connections are open less before, and after an echo on
 some; of daemons and programs: CPU time and wake-ups while all is idle. Memory of the kernel is not

@@ -3,7 +3,8 @@
     idle_program.py serve ADDRESS PORT         echoes, with all its connections in one epoll
     idle_program.py connect ADDRESS PORT COUNT
 
-Who connects says on a line how long each connection took, in microseconds; then it waits in epoll for its
+Who connects asks for an echo after each hundredth connection, so that not many wait to be accepted. It
+says on a line how long each connection took, in microseconds; then it waits in epoll for its
 connections and its standard input, and for each line there, a number, asks that many of them for an
 echo, spread over all, and says "echoed". A connection that ends by itself ends the program.
 """
@@ -16,6 +17,7 @@ import sys
 import time
 
 MESSAGE_BYTES = 64
+MOST_WAITING = 100  # to be accepted
 
 
 def as_many_descriptors_as_may_be():
@@ -41,6 +43,13 @@ def serve(address, port):
                 connections.pop(number).close()
 
 
+def echo(connection):
+    message = random.randbytes(MESSAGE_BYTES)
+    connection.sendall(message)
+    if connection.recv(MESSAGE_BYTES, socket.MSG_WAITALL) != message:
+        sys.exit("what came back is something else")
+
+
 def connect(address, port, count):
     connections, took = [], []
     waiting = select.epoll()
@@ -49,6 +58,8 @@ def connect(address, port, count):
         connections.append(socket.create_connection((address, port)))
         took.append(1e6 * (time.perf_counter() - began))
         waiting.register(connections[-1], select.EPOLLIN)
+        if len(connections) % MOST_WAITING == 0:
+            echo(connections[-1])
     waiting.register(sys.stdin, select.EPOLLIN)
     print(json.dumps(took), flush=True)
     while True:
@@ -59,10 +70,7 @@ def connect(address, port, count):
         if not line:
             return
         for connection in connections[::max(1, count // int(line))]:
-            message = random.randbytes(MESSAGE_BYTES)
-            connection.sendall(message)
-            if connection.recv(MESSAGE_BYTES, socket.MSG_WAITALL) != message:
-                sys.exit("what came back is something else")
+            echo(connection)
         print("echoed", flush=True)
 
 
