@@ -30,6 +30,7 @@ _BATCH = 64  # completions that one call collects
 _NO_TEXTS = ("",) * _BATCH  # of completions that say that all is well
 _KEPT = 2  # operations in one call whose structs are kept
 _ident = threading.get_ident
+_submit = _native.library.mercury_submit
 
 
 class Use:
@@ -145,10 +146,10 @@ class Flight:
 
     def submit_one(self, operation: Operation, kind: int, priority: int, root: int) -> bool:
         """As submit(), by its tensor's own struct: making one takes longer than the call."""
-        one = operation.tensor._asked
+        one, use = operation.tensor._asked, self._use
         with self._lock:
             one.kind, one.priority, one.root = kind, priority, root
-            code = _native.library.mercury_submit(self._use.pointer(), one, 1)
+            code = _submit(use._pointer if not use._closed else use.pointer(), one, 1)
             if code < 0:
                 if code == -errno.EAGAIN:
                     return False
@@ -271,7 +272,7 @@ class Flight:
             if loop not in self._loops:
                 self._loops[loop] = _Reader(loop, fd, self._look)
             self._loops[loop].awaited += 1
-            operation._awaiting.append(future)
+            operation._awaiting += (future,)
             self._use.awaited.add(future)
         try:
             # Whoever polls until here, as a signal's handler may, does not know of the future.
@@ -283,8 +284,7 @@ class Flight:
                 if not self._loops[loop].awaited:
                     self._loops.pop(loop).stop()
                 self._use.awaited.discard(future)
-                if future in operation._awaiting:  # it was cancelled, or the job closed
-                    operation._awaiting.remove(future)
+                operation._awaiting = tuple(one for one in operation._awaiting if one is not future)  # it was cancelled, or the job closed
 
     def _look(self) -> None:
         with contextlib.suppress(ValueError):  # the job is closed, which who awaits is told
@@ -301,7 +301,7 @@ class Flight:
         """Whoever waits for it otherwise than in the library, any number of times: they look whether it has ended."""
         for future in operation._awaiting:
             _end_await(future)
-        operation._awaiting.clear()
+        operation._awaiting = ()
         if self._followers:
             with self._ended:
                 self._ended.notify_all()

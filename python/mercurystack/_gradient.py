@@ -196,6 +196,10 @@ class ManagedParameter:
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""
         found = self.parameter.grad
+        if found is self.watched and not self._is_apart:  # mostly
+            self.operation = None
+            self._show(self.gradient)
+            return
         is_own = found is self.watched or found is self.gradient
         if not is_own:
             self._refuse_anothers(found)
@@ -210,6 +214,10 @@ class ManagedParameter:
             is_own = True
         if is_own:
             self._show(self.gradient)
+
+    def has_arrived(self) -> bool:
+        """Whether its step is due, and its sum is known to be back."""
+        return self.due is not None and self.operation is not None and self.operation._status == 0
 
     def take_back(self) -> None:
         """Behind its update: what the program has put in its place stays what the next backward pass adds to."""

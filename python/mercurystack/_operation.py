@@ -37,7 +37,7 @@ class Operation:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self._status: Optional[int] = None
-        self._awaiting: list[asyncio.Future[None]] = []
+        self._awaiting: tuple[asyncio.Future[None], ...] = ()
 
     def wait(self, timeout: Optional[float] = None) -> None:
         """Blocks without the GIL, at most `timeout` seconds (None: for ever). Signals interrupt it.

@@ -18,11 +18,14 @@ _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 STEP_S = 60.0  # one step of some of the parameters, at most, where another thread waits for it
 _TOGETHER = "it needs all gradients together, and cannot update parameters one by one"
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
+_is_inference = torch.is_inference_mode_enabled
 _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
 _is_any_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled",
                                                lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
+
+trace_state: Callable[[], object] = torch._C._get_tracing_state  # None: nothing is traced
 
 
 def options_of(group: dict[str, Any]) -> dict[str, Any]:
@@ -36,10 +39,9 @@ def options_of(group: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def refuse_in_trace() -> None:
+def refuse_trace() -> None:
     """RuntimeError: the step would be recorded, and taken with each call of what torch.jit.trace() makes."""
-    if torch._C._get_tracing_state() is not None:
-        raise RuntimeError("torch.jit.trace() has come to a module whose step is due, and would record it: flush() first")
+    raise RuntimeError("torch.jit.trace() has come to a module whose step is due, and would record it: flush() first")
 
 
 @contextlib.contextmanager
@@ -57,6 +59,10 @@ def without_record(step: Callable[..., Any]) -> Optional[Callable[..., Any]]:
     if code is None or (code.co_filename, code.co_name) != (_TORCHS, "wrapper"):
         return None
     return getattr(step, "__wrapped__", None)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 class _Lock(Protocol):
@@ -80,16 +86,26 @@ class Stepper:
 
     def step(self, groups: list[dict[str, Any]]) -> None:
         """With these instead of the optimizer's, by who has the lock. RuntimeError: it cannot update parameters one by one."""
-        before = self._running  # of a step that calls the model, whose parameters have one due
+        optimizer, before = self._optimizer, self._running  # of a step that calls the model, whose parameters have one due
+        saved = optimizer.param_groups
+        check = None if self._tried else _Before(groups, self._parameters)
         try:
-            self._running = [threading.get_ident()]
-            if torch.is_inference_mode_enabled() or _is_any_autocast():
+            self._running, optimizer.param_groups = [threading.get_ident()], groups
+            step = type(optimizer).step
+            if step is not self._known:
+                self._known, self._bare = step, without_record(step)
+            if self._bare is not None and not (_is_profiled() or self._hooks and any(self._hooks)):
+                step = self._bare
+            if _is_inference() or _is_any_autocast():
                 with _as_in_step():
-                    self._step(groups)
+                    step(optimizer)
             else:
-                self._step(groups)
+                step(optimizer)
         finally:
-            self._running = before
+            self._running, optimizer.param_groups = before, saved
+        if check is not None:
+            check.check(type(optimizer).__name__, groups)
+            self._tried = bool(check.others)
 
     def reads(self, one: ManagedParameter, lock: _Lock) -> bool:
         """Whether a step reads the gradient, on this thread. Where one runs on another thread, this one waits for the lock.
@@ -109,24 +125,6 @@ class Stepper:
                                    f"not ended for {STEP_S:g} s. If the step waits for this thread, {_TOGETHER}")
         lock.release()
         return False
-
-    def _step(self, groups: list[dict[str, Any]]) -> None:
-        optimizer = self._optimizer
-        before = None if self._tried else _Before(groups, self._parameters)
-        saved, optimizer.param_groups = optimizer.param_groups, groups
-        try:
-            step = type(optimizer).step
-            if step is not self._known:
-                self._known, self._bare = step, without_record(step)
-            if self._bare is None or _is_profiled() or any(self._hooks):
-                step(optimizer)
-            else:
-                self._bare(optimizer)
-        finally:
-            optimizer.param_groups = saved
-        if before is not None:
-            before.check(type(optimizer).__name__, groups)
-            self._tried = bool(before.others)
 
 
 class _Before:

@@ -36,6 +36,20 @@ def _get_no_hook() -> Callable[..., None]:
     return _no_hook
 
 
+def at_end_of_backward(call: Callable[[], None]) -> None:
+    """RuntimeError: no backward pass is under way on this thread."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def is_backward() -> bool:
+    """Whether one is under way on this thread."""
+    try:
+        at_end_of_backward(lambda: None)
+    except RuntimeError:
+        return False
+    return True
+
+
 class _Hook:
     """Of one module. Copies of it, of an average of weights for example, are nobody's to watch."""
 
@@ -102,6 +116,8 @@ class Place:
 
     def check_first(self) -> None:
         """Where nothing was called around it, which would have put its hook first, or have taken all steps."""
+        if next(iter(self._module._forward_pre_hooks), None) == self.hook and not torch_module._global_forward_pre_hooks:
+            return
         if not self.come_first() or torch_module._global_forward_pre_hooks:
             raise RuntimeError(f"{self.name or 'the model'}: a forward pre-hook comes before ScheduledOptimizer's (prepend=True, or one for all modules), which may "
                                "have read parameters whose step was not taken yet. Call the model that it was made with, not its parts, or flush() first")

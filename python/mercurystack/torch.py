@@ -14,9 +14,9 @@ comes back first (Duan et al., TPDS 2023, sections II and IV).
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import warnings
+from itertools import islice, repeat, takewhile
 from operator import is_
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Union
@@ -34,9 +34,10 @@ from mercurystack._operation import Operation
 from mercurystack._staging import Leaving, Stages
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
-from mercurystack._stepping import Stepper, options_of, refuse_in_trace
+from mercurystack._stepping import Stepper, options_of, parameters_of, refuse_trace, trace_state
 from mercurystack._timeline import Summary, Timeline
-from mercurystack._watching import Place, Watch
+from mercurystack._watching import Place, Watch, at_end_of_backward, is_backward
+from mercurystack._wrapping import WrappedOptimizer
 
 __all__ = ["Elastic", "ScheduledOptimizer", "Step", "Summary"]
 
@@ -45,24 +46,7 @@ _STATES = ("state_dict", "load_state_dict")
 _MOST_NUMBERS = 1 << 28  # first_number is below
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _at_end_of_backward(call: Callable[[], None]) -> None:
-    """RuntimeError: no backward pass is under way on this thread."""
-    torch.autograd.Variable._execution_engine.queue_callback(call)
-
-
-def _is_in_backward() -> bool:
-    try:
-        _at_end_of_backward(lambda: None)
-    except RuntimeError:
-        return False
-    return True
-
-
-class ScheduledOptimizer(torch.optim.Optimizer):
+class ScheduledOptimizer(WrappedOptimizer):
     """An optimizer around `optimizer`, for the parameters of `model` that it has.
 
     context, job: this worker's. Both are the caller's to close, after the last use of this.
@@ -107,18 +91,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         _making.check_job(job, bool(elastic), quorum, broadcast, finite)
         self._optimizer = optimizer
-        self._stepper = Stepper(optimizer, _parameters_of(optimizer))
+        self._stepper = Stepper(optimizer, parameters_of(optimizer))
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned, self._finite, self._steps = False, finite, 0  # steps that were made due
-        self._next_priority = 0
+        self._is_plain = timeline <= 0 and not quorum and not finite  # a sum is taken, and nothing else is done with it
+        self._ranked: list[ManagedParameter] = []  # as the forward pass first came by
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
         self._has_begun, self._read_alone = True, False
         self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
-        self._optimized = _parameters_of(optimizer)
+        self._optimized = parameters_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
         self._tensors: list[_trace.TraceTensor] = []  # of the timeline, once this is closed
@@ -166,36 +151,46 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _on_forward(self, place: Place, *_: Any) -> None:
         """The forward pass has come to a module."""
-        place.called = True
+        if not place.called:
+            place.called = True
+            for one in place.parameters:
+                self._rank(one)
         if place.frozen:
             place.check_frozen()
         timeline = self._timeline
         if timeline is not None:
             timeline.pause()
-        for one in place.parameters:
-            if one.priority is None:
-                self._rank(one)
-            if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
-                one.zero_later()
         if not place.name:
             self._hears_end = False  # of a pass that failed
         if self._is_due:
             with self._lock:
                 self._update_at(place)
-        elif not place.name:
-            self._watch.come_first()
+        else:
+            for one in place.parameters:
+                if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
+                    one.zero_later()
+            if not place.name:
+                self._watch.come_first()
         if timeline is not None:
             timeline.forward(place.name or "model")
 
     def _update_at(self, place: Place) -> None:
-        if any(one.due is not None for one in place.parameters):
+        due = []
+        for one in place.parameters:
+            if one.due is not None:
+                due.append(one)
+            elif not one.sent and one.parameter.grad is None:
+                one.zero_later()
+        if due:
             place.check_first()
+        is_training = torch.is_grad_enabled()
         if not place.name:
             self._watch.come_first()
-            take = self._update_arrived if torch.is_grad_enabled() else self.flush
+            take = self._update_arrived if is_training else self.flush
             take()
-        # A transformer's encoder that evaluates reads the parameters of its layers without calling them.
-        due = [one for one in (place.parameters if torch.is_grad_enabled() else place.all()) if one.due is not None]
+        if not (is_training and place.name):
+            # A transformer's encoder that evaluates reads the parameters of its layers without calling them.
+            due = [one for one in (place.parameters if is_training else place.all()) if one.due is not None]
         if due:
             self._update(due)
 
@@ -204,8 +199,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._timeline.pause()
 
     def _rank(self, one: ManagedParameter) -> None:
-        one.priority = min(self._next_priority, LEAST_URGENT)
-        self._next_priority += 1
+        if one.priority is None:
+            one.priority = min(len(self._ranked), LEAST_URGENT)
+            self._ranked.append(one)
 
     def _on_gradient_again(self, one: ManagedParameter) -> None:
         """Before the backward pass adds to a gradient that was sent."""
@@ -230,7 +226,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 self._rank(one)
         if not self._hears_end:
             self._hears_end, self._has_begun, self._read_alone = True, True, False
-            _at_end_of_backward(self._on_backward_end)
+            at_end_of_backward(self._on_backward_end)
         one.passes += 1
         if self._sends and one.passes >= self._passes:
             self._send(one)
@@ -270,11 +266,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             elif one.parameter.grad is one.gradient:
                 one.to_use()
 
-    def _take(self, one: ManagedParameter) -> None:
-        """Waits for its sum, if one is on its way."""
-        operation = one.operation
+    def _take(self, one: ManagedParameter) -> bool:
+        """Waits for its sum, if one is on its way, and is not known to be back. Whether it did."""
+        operation, waits = one.operation, False
         if operation is not None:
-            if operation._status != 0:  # it is not known to be back
+            if operation._status != 0:
+                waits = True
                 self._await(one, operation)
             if self._timeline is not None:
                 self._timeline.taken()
@@ -283,6 +280,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             one.arrive()
         if self._finite and one.sent:  # each time that somebody wants it
             self._check_finite(one)
+        return waits
 
     def _await(self, one: ManagedParameter, operation: Union[Operation, Leaving]) -> None:
         try:
@@ -315,37 +313,60 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._is_due = len(arrived) < len(due)
 
     def _update(self, due: list[ManagedParameter]) -> None:
-        refuse_in_trace()
-        for one in due:
-            self._take(one)
-            if one.parameter._version != one.version:
-                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
-                                   "come: flush() first")
-        groups: dict[int, dict[str, Any]] = {}
+        if trace_state() is not None:
+            refuse_trace()
+        if self._take_each(due):
+            beside = self._arrived_behind(due[-1])
+            self._take_each(beside)
+            due = due + beside
+        groups: list[dict[str, Any]] = []
+        zeroed: list[torch.Tensor] = []
+        last = None
         for one in due:
             options, one.due, one.sent, one.passes = one.due, None, False, 0
             if one.moves and options is not None:
-                if id(options) not in groups:
-                    groups[id(options)] = options  # nobody else's, but of those that are updated later
+                if options is not last and not (groups and any(map(is_, groups, repeat(options)))):
+                    groups.append(options)  # nobody else's, but of those that are updated later
                     options["params"] = []
+                last = options
                 options["params"].append(one.parameter)
+            if one.to_zero:
+                zeroed.append(one.gradient)
         if groups:
-            self._step_of(list(groups.values()), due)
-        zero_all([one.gradient for one in due if one.to_zero])
+            if self._timeline is None:
+                self._stepper.step(groups)
+            else:
+                with self._timeline.update([one.name for one in due if one.moves]):
+                    self._stepper.step(groups)
+        if zeroed:
+            zero_all(zeroed)
         for one in due:
             one.take_back()
 
-    def _step_of(self, groups: list[dict[str, Any]], due: list[ManagedParameter]) -> None:
-        if self._timeline is None:
-            self._stepper.step(groups)
-        else:
-            with self._timeline.update([one.name for one in due if one.moves]):
-                self._stepper.step(groups)
+    def _take_each(self, due: list[ManagedParameter]) -> bool:
+        """Whether any had to be waited for."""
+        waited = False
+        for one in due:
+            operation = one.operation
+            if self._is_plain and operation is not None and operation._status == 0:
+                one.arrive()
+            elif self._take(one):
+                waited = True
+            if one.parameter._version != one.version:
+                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
+                                   "come: flush() first")
+        return waited
+
+    def _arrived_behind(self, last: ManagedParameter) -> list[ManagedParameter]:
+        """What the forward pass needs next, as far as it came while `last` was waited for: one step for all costs less than a step for each."""
+        if last.priority is None:
+            return []
+        return list(takewhile(ManagedParameter.has_arrived, islice(self._ranked, last.priority + 1, None)))
 
     def _on_read(self, read: ManagedParameter) -> None:
         if self._stepper.reads(read, self._lock):
             return
-        is_in_backward = _is_in_backward()
+        is_in_backward = is_backward()
         if is_in_backward and not read.sent:  # by a hook, before it is sent
             return
         if not self._warned and any(one.sent for one in self._parameters):
@@ -408,7 +429,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._update(now)
 
     def _check_optimized(self) -> None:
-        found = _parameters_of(self._optimizer)
+        found = parameters_of(self._optimizer)
         if len(found) == len(self._optimized) and all(map(is_, found, self._optimized)):
             return
         raise RuntimeError(f"{_making.difference(found, self._optimized, self._watch.model)} since the ScheduledOptimizer was made: "
@@ -554,40 +575,3 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._timeline is None:
             raise RuntimeError("nothing is recorded: make the ScheduledOptimizer with timeline=, how many spans to keep")
         return self._timeline
-
-    # ---- as an optimizer -----------------------------------------------------------------------
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        return self._optimizer.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        return self._optimizer.state
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._optimizer.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._optimizer.load_state_dict(state_dict)
-
-    def _behind_flush(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def flushed(*arguments: Any, **named: Any) -> Any:
-            self.flush()
-            return call(*arguments, **named)
-        return flushed
-
-    def register_step_pre_hook(self, hook: Any) -> Any:
-        raise RuntimeError("a step is taken in parts: hooks around it are not called for all of it at once")
-
-    register_step_post_hook = register_step_pre_hook
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a ScheduledOptimizer cannot be copied or pickled: its state_dict() can")
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        raise RuntimeError("parameters cannot be added: make another ScheduledOptimizer, with another first_number")
-
-    def __repr__(self) -> str:
-        return f"ScheduledOptimizer({self._optimizer!r})"

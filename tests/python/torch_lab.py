@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import unittest
+import unittest.mock
 import warnings
 
 PACKAGE, LIBRARY = sys.argv[1:3]
@@ -48,6 +49,11 @@ class Net(nn.Module):
         if with_side:
             hidden = hidden + self.side(hidden)
         return self.last(self.frozen(self.norm(hidden)) * self.scale)
+
+
+def each_alone():
+    """Parameters are updated where the forward pass needs them, and not before, though their averages may be back."""
+    return unittest.mock.patch.multiple(ScheduledOptimizer, _update_arrived=lambda _: None, _arrived_behind=lambda *_: [])
 
 
 ONE_AT_A_TIME = threading.Lock()  # of what draws from PyTorch's one generator, or traces

@@ -11,7 +11,7 @@ import unittest.mock
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from torch_lab import (FOREVER_S, ONE_AT_A_TIME, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, on_threads, seeded,
+from torch_lab import (FOREVER_S, ONE_AT_A_TIME, WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, each_alone, loss_of, net, on_threads, seeded,
                        sgd)
 
 import torch
@@ -518,7 +518,7 @@ class Refused(Workers):
 
     def updated_alone(self, make):
         """What making it raises, where each parameter is updated alone: the other one's averages may all have been there."""
-        with unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None):
+        with each_alone():
             told = self.made(make, 0)
         self.assertNotEqual(told, ["the other one has ended"] * WORKERS)
         return [one for one in told if one != "the other one has ended"]
@@ -546,7 +546,7 @@ class Refused(Workers):
                     reads = []
                     slow.during = lambda: reads.append(pool.submit(lambda: float(model.first.weight.grad.norm())))
                     for _ in range(steps):
-                        optimizer._step_of([], [])
+                        optimizer._stepper.step([])
                     time.sleep(waits_s)
                     self.assertFalse(reads[0].done())
                 return reads[0].result(FOREVER_S)
