@@ -38,10 +38,10 @@ class ScriptsTest(unittest.TestCase):
 
 class OneHostTest(ScriptsTest):
     def test_overhead(self):
-        said = self.run_script(PYTHON, "benchmarks/pytorch/overhead.py", "--tensors", 20, "--iterations", 3, "--repeat", 1, "--record",
+        said = self.run_script(PYTHON, "benchmarks/pytorch/overhead.py", "--layers", 20, "--turns", 1, "--repeat", 1, "--record",
                                self.out / "record.csv", MERCURY_LIBRARY=str(LIBRARY))
         rows = self.recorded()
-        each = "a step for each tensor"
+        each = "a step for each layer"
         self.assertEqual([(row["optimizer"], row["tensors"]) for row in rows],
                          [("SGD", "20"), ("Adam", "20"), (f"SGD, {each}", "20"), (f"Adam, {each}", "20")])
         for row, line in zip(rows, said.splitlines(), strict=True):
