@@ -132,20 +132,22 @@ def empty_call_us():
 class Overhead:
     """Of one optimizer after the other, in turns."""
 
-    def __init__(self, cluster, arguments):
-        self.cluster, self.arguments, self.first_number = cluster, arguments, 0
-
-    def wrap(self, optimizer, model):
-        wrapped = ScheduledOptimizer(optimizer, model, self.cluster.contexts[1], self.cluster.workers[0], first_number=self.first_number)
-        self.first_number += self.arguments.layers * self.arguments.per_layer
-        return wrapped
+    def __init__(self, arguments):
+        self.arguments = arguments
 
     def once(self, make, apart):
+        cluster = Cluster(1)
+        try:
+            return self.measure(make, apart, lambda optimizer, model: ScheduledOptimizer(optimizer, model, cluster.contexts[1], cluster.workers[0]))
+        finally:
+            cluster.close()
+
+    def measure(self, make, apart, wrap):
         """Microseconds, by what they are of: medians of turns, whose differences are of the same turn, as a machine is quicker at one time
         than at another."""
         ways = {"alone": lambda optimizer, model: LayerByLayer(optimizer, model) if apart else optimizer,
                 "hooks": lambda optimizer, model: Hooked(optimizer, model, apart),
-                "more": self.wrap}
+                "more": wrap}
         if apart:
             ways["record"] = lambda optimizer, model: LayerByLayer(optimizer, model, recorded=True)
         trainings = {what: Training(self.arguments.layers, self.arguments.per_layer, make, wrap) for what, wrap in ways.items()}
@@ -182,11 +184,7 @@ def main():
     parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    cluster = Cluster(1)
-    try:
-        rows = list(Overhead(cluster, arguments).rows())
-    finally:
-        cluster.close()
+    rows = list(Overhead(arguments).rows())
     for row in rows:
         print("{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] us more: {hooks_us} us "
               "of PyTorch's hooks, {own_us} [{own_least_us}, {own_most_us}] us of its own; an empty call by ctypes {empty_call_us} us; "
