@@ -10,12 +10,14 @@ What of it are PyTorch's hooks is measured with the optimizer alone, too: with a
 each step in the forward pass."""
 import argparse
 import contextlib
+import multiprocessing
 import os
 import pathlib
 import statistics
 import sys
 import time
 import unittest.mock
+from concurrent.futures import ProcessPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, *folder) for folder in (("python",), ("tests", "python"), ("tools",))]
@@ -129,50 +131,44 @@ def empty_call_us():
     return 1e6 * (time.thread_time() - begin) / EMPTY_CALLS
 
 
-class Overhead:
-    """Of one optimizer after the other, in turns."""
-
-    def __init__(self, arguments):
-        self.arguments = arguments
-
-    def once(self, make, apart):
-        cluster = Cluster(1)
-        try:
-            return self.measure(make, apart, lambda optimizer, model: ScheduledOptimizer(optimizer, model, cluster.contexts[1], cluster.workers[0]))
-        finally:
-            cluster.close()
-
-    def measure(self, make, apart, wrap):
-        """Microseconds, by what they are of: medians of turns, whose differences are of the same turn, as a machine is quicker at one time
-        than at another."""
-        ways = {"alone": lambda optimizer, model: LayerByLayer(optimizer, model) if apart else optimizer,
-                "hooks": lambda optimizer, model: Hooked(optimizer, model, apart),
-                "more": wrap}
-        if apart:
-            ways["record"] = lambda optimizer, model: LayerByLayer(optimizer, model, recorded=True)
-        trainings = {what: Training(self.arguments.layers, self.arguments.per_layer, make, wrap) for what, wrap in ways.items()}
+def measure(name, apart, arguments):
+    """Microseconds, by what they are of: medians of turns, whose differences are of the same turn, as a machine is quicker at one time
+    than at another."""
+    torch.set_num_threads(1)
+    cluster = Cluster(1)
+    ways = {"alone": lambda optimizer, model: LayerByLayer(optimizer, model) if apart else optimizer,
+            "hooks": lambda optimizer, model: Hooked(optimizer, model, apart),
+            "more": lambda optimizer, model: ScheduledOptimizer(optimizer, model, cluster.contexts[1], cluster.workers[0])}
+    if apart:
+        ways["record"] = lambda optimizer, model: LayerByLayer(optimizer, model, recorded=True)
+    try:
+        trainings = {what: Training(arguments.layers, arguments.per_layer, OPTIMIZERS[name], wrap) for what, wrap in ways.items()}
         each_alone = unittest.mock.patch.multiple(ScheduledOptimizer, _update_arrived=lambda _: None, _arrived_behind=lambda *_: [])
         with each_alone if apart else contextlib.nullcontext():
-            turns = [{what: training.microseconds() for what, training in trainings.items()} for _ in range(self.arguments.turns)]
+            turns = [{what: training.microseconds() for what, training in trainings.items()} for _ in range(arguments.turns)]
+    finally:
+        cluster.close()
 
-        def of(what, but):
-            return statistics.median(turn.get(what, 0.0) - turn.get(but, 0.0) for turn in turns)
-        trainings["more"].optimizer.close()
-        return {"alone": of("alone", ""), "record": of("record", "alone") if apart else 0.0, "hooks": of("hooks", "alone"),
-                "more": of("more", "alone"), "own": of("more", "hooks"), "empty_call": empty_call_us()}
+    def of(what, but):
+        return statistics.median(turn.get(what, 0.0) - turn.get(but, 0.0) for turn in turns)
+    return {"alone": of("alone", ""), "record": of("record", "alone") if apart else 0.0, "hooks": of("hooks", "alone"),
+            "more": of("more", "alone"), "own": of("more", "hooks"), "empty_call": empty_call_us()}
 
-    def rows(self):
-        kinds = {name + (", a step for each layer" if apart else ""): (make, apart) for apart in (False, True) for name, make in OPTIMIZERS.items()}
-        times = {kind: [] for kind in kinds}
-        for _ in range(self.arguments.repeat):
-            for kind, how in kinds.items():
-                times[kind].append(self.once(*how))
-        for name, runs in times.items():
-            of = {what: [run[what] for run in runs] for what in runs[0]}
-            row = {f"{what}_us": round(statistics.median(of[what]), 3 if what == "empty_call" else 2) for what in of}
-            for what in ("more", "own"):
-                row.update({f"{what}_least_us": round(min(of[what]), 2), f"{what}_most_us": round(max(of[what]), 2)})
-            yield {"optimizer": name, "tensors": self.arguments.layers * self.arguments.per_layer, "per_layer": self.arguments.per_layer, **row}
+
+def rows_of(arguments):
+    kinds = [(name, apart) for apart in (False, True) for name in OPTIMIZERS]
+    times = {kind: [] for kind in kinds}
+    for _ in range(arguments.repeat):
+        for kind in kinds:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # its own, as a training has
+                times[kind].append(process.submit(measure, *kind, arguments).result())
+    for (name, apart), runs in times.items():
+        of = {what: [run[what] for run in runs] for what in runs[0]}
+        row = {f"{what}_us": round(statistics.median(of[what]), 3 if what == "empty_call" else 2) for what in of}
+        for what in ("more", "own"):
+            row.update({f"{what}_least_us": round(min(of[what]), 2), f"{what}_most_us": round(max(of[what]), 2)})
+        yield {"optimizer": name + (", a step for each layer" if apart else ""), "tensors": arguments.layers * arguments.per_layer,
+               "per_layer": arguments.per_layer, **row}
 
 
 def main():
@@ -183,8 +179,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3, help="how often all is measured, one optimizer after the other")
     parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = list(Overhead(arguments).rows())
+    rows = list(rows_of(arguments))
     for row in rows:
         print("{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] us more: {hooks_us} us "
               "of PyTorch's hooks, {own_us} [{own_least_us}, {own_most_us}] us of its own; an empty call by ctypes {empty_call_us} us; "
