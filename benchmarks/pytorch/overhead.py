@@ -3,8 +3,8 @@
 optimizer alone, and beside a call by ctypes that does nothing; one worker and one server, here. Layers of one small tensor each, so that
 nothing else takes time: least favourable, as what comes with a layer is that tensor's alone.
 
-Sums are back when the forward pass begins, which takes one step for all tensors then; and once as where each layer waits for its own
-and no other is back by then, which takes a step for each layer: beside the optimizer alone that takes a step for each, by the function
+Sums are back when the forward pass begins, which takes one step for all tensors then; and once as where each layer waits for its own,
+which takes a step for each layer: beside the optimizer alone that takes a step for each, by the function
 that PyTorch has wrapped in a record for its profiler; what calls of the wrapped one take more, which nobody has to do, is said beside.
 What of it are PyTorch's hooks is measured with the optimizer alone, too: with as many hooks of the same kinds, which do nothing but take
 each step in the forward pass."""
@@ -143,7 +143,7 @@ def measure(name, apart, arguments):
         ways["record"] = lambda optimizer, model: LayerByLayer(optimizer, model, recorded=True)
     try:
         trainings = {what: Training(arguments.layers, arguments.per_layer, OPTIMIZERS[name], wrap) for what, wrap in ways.items()}
-        each_alone = unittest.mock.patch.multiple(ScheduledOptimizer, _update_arrived=lambda _: None, _arrived_behind=lambda *_: [])
+        each_alone = unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None)
         with each_alone if apart else contextlib.nullcontext():
             turns = [{what: training.microseconds() for what, training in trainings.items()} for _ in range(arguments.turns)]
     finally:

@@ -30,7 +30,6 @@ _BATCH = 64  # completions that one call collects
 _NO_TEXTS = ("",) * _BATCH  # of completions that say that all is well
 _KEPT = 2  # operations in one call whose structs are kept
 _ident = threading.get_ident
-_submit = _native.library.mercury_submit
 
 
 class Use:
@@ -149,7 +148,7 @@ class Flight:
         one, use = operation.tensor._asked, self._use
         with self._lock:
             one.kind, one.priority, one.root = kind, priority, root
-            code = _submit(use._pointer if not use._closed else use.pointer(), one, 1)
+            code = _native.library.mercury_submit(use._pointer if not use._closed else use.pointer(), one, 1)
             if code < 0:
                 if code == -errno.EAGAIN:
                     return False

@@ -215,10 +215,6 @@ class ManagedParameter:
         if is_own:
             self._show(self.gradient)
 
-    def has_arrived(self) -> bool:
-        """Whether its step is due, and its sum is known to be back."""
-        return self.due is not None and self.operation is not None and self.operation._status == 0
-
     def take_back(self) -> None:
         """Behind its update: what the program has put in its place stays what the next backward pass adds to."""
         found, gradient = self.parameter.grad, self.gradient

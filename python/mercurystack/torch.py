@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from itertools import islice, repeat, takewhile
+from itertools import repeat
 from operator import is_
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Union
@@ -97,7 +97,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         self._sends = True
         self._warned, self._finite, self._steps = False, finite, 0  # steps that were made due
         self._is_plain = timeline <= 0 and not quorum and not finite  # a sum is taken, and nothing else is done with it
-        self._ranked: list[ManagedParameter] = []  # as the forward pass first came by
+        self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
@@ -152,9 +152,9 @@ class ScheduledOptimizer(WrappedOptimizer):
     def _on_forward(self, place: Place, *_: Any) -> None:
         """The forward pass has come to a module."""
         if not place.called:
-            place.called = True
             for one in place.parameters:
                 self._rank(one)
+            place.called = True
         if place.frozen:
             place.check_frozen()
         timeline = self._timeline
@@ -200,8 +200,8 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _rank(self, one: ManagedParameter) -> None:
         if one.priority is None:
-            one.priority = min(len(self._ranked), LEAST_URGENT)
-            self._ranked.append(one)
+            one.priority = min(self._next_priority, LEAST_URGENT)
+            self._next_priority += 1
 
     def _on_gradient_again(self, one: ManagedParameter) -> None:
         """Before the backward pass adds to a gradient that was sent."""
@@ -266,12 +266,11 @@ class ScheduledOptimizer(WrappedOptimizer):
             elif one.parameter.grad is one.gradient:
                 one.to_use()
 
-    def _take(self, one: ManagedParameter) -> bool:
-        """Waits for its sum, if one is on its way, and is not known to be back. Whether it did."""
-        operation, waits = one.operation, False
+    def _take(self, one: ManagedParameter) -> None:
+        """Waits for its sum, if one is on its way."""
+        operation = one.operation
         if operation is not None:
-            if operation._status != 0:
-                waits = True
+            if operation._status != 0:  # it is not known to be back
                 self._await(one, operation)
             if self._timeline is not None:
                 self._timeline.taken()
@@ -280,7 +279,6 @@ class ScheduledOptimizer(WrappedOptimizer):
             one.arrive()
         if self._finite and one.sent:  # each time that somebody wants it
             self._check_finite(one)
-        return waits
 
     def _await(self, one: ManagedParameter, operation: Union[Operation, Leaving]) -> None:
         try:
@@ -315,10 +313,15 @@ class ScheduledOptimizer(WrappedOptimizer):
     def _update(self, due: list[ManagedParameter]) -> None:
         if trace_state() is not None:
             refuse_trace()
-        if self._take_each(due):
-            beside = self._arrived_behind(due[-1])
-            self._take_each(beside)
-            due = due + beside
+        for one in due:
+            operation = one.operation
+            if self._is_plain and operation is not None and operation._status == 0:
+                one.arrive()
+            else:
+                self._take(one)
+            if one.parameter._version != one.version:
+                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
+                                   "come: flush() first")
         groups: list[dict[str, Any]] = []
         zeroed: list[torch.Tensor] = []
         last = None
@@ -342,26 +345,6 @@ class ScheduledOptimizer(WrappedOptimizer):
             zero_all(zeroed)
         for one in due:
             one.take_back()
-
-    def _take_each(self, due: list[ManagedParameter]) -> bool:
-        """Whether any had to be waited for."""
-        waited = False
-        for one in due:
-            operation = one.operation
-            if self._is_plain and operation is not None and operation._status == 0:
-                one.arrive()
-            elif self._take(one):
-                waited = True
-            if one.parameter._version != one.version:
-                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
-                                   "come: flush() first")
-        return waited
-
-    def _arrived_behind(self, last: ManagedParameter) -> list[ManagedParameter]:
-        """What the forward pass needs next, as far as it came while `last` was waited for: one step for all costs less than a step for each."""
-        if last.priority is None:
-            return []
-        return list(takewhile(ManagedParameter.has_arrived, islice(self._ranked, last.priority + 1, None)))
 
     def _on_read(self, read: ManagedParameter) -> None:
         if self._stepper.reads(read, self._lock):

@@ -3,10 +3,8 @@ their place, and goes on behind a backward pass that failed.
 
 usage: torch_gradients_test.py PACKAGE_FOLDER LIBRARY
 """
-import contextlib
 import threading
 import unittest
-import unittest.mock
 import warnings
 
 from torch_lab import WORKERS, AveragedByHand, ScheduledOptimizer, Workers, batches, loss_of, net, seeded, sgd, waits
@@ -354,53 +352,28 @@ class Moves(Workers):
             self.assertTrue(torch.equal(model.norm.weight, before))
         self.on_each(work)
 
-    def steps_of(self, number, wait):
-        """How many parameters each step of the second forward pass has updated, if wait(optimizer) comes before it."""
-        class Counts(torch.optim.SGD):
-            def __init__(self, parameters):
-                super().__init__(parameters, lr=0.1)
-                self.updated = []
+    def test_those_whose_averages_are_back_move_together(self):
+        steps = {}
 
+        class Counts(torch.optim.SGD):
             def step(self, closure=None):
                 super().step()
-                self.updated.append(sum(len(group["params"]) for group in self.param_groups))
+                steps[self] = steps.get(self, 0) + 1
 
         def work(rank, context, job):
             model = net(0)
-            inner = Counts(model.parameters())
-            optimizer = ScheduledOptimizer(inner, model, context, job, first_number=number)
+            inner = Counts(model.parameters(), lr=0.1)
+            optimizer = ScheduledOptimizer(inner, model, context, job)
             first, second = batches(2, rank)
             loss_of(model, first).backward()
             optimizer.step()
-            with wait(optimizer):
-                loss_of(model, second)
-            return inner.updated
-        return self.on_each(work)
-
-    def test_those_whose_averages_are_back_move_together(self):
-        def wait(optimizer):
             for one in optimizer._parameters:
-                one.operation.wait()
-            return contextlib.nullcontext()
-        self.assertEqual(self.steps_of(0, wait), [[8]] * WORKERS)
-
-    def test_those_whose_averages_come_while_one_is_waited_for_move_together(self):
-        """All come while the model waits for its own parameter, the scale, which the forward pass ranks first; or those come that are needed
-        first, but for one: it and what is behind it wait for the next who has to wait."""
-        for number, missing, expected in ((0, None, [8]), (100, 3, [3, 5])):
-            with self.subTest(missing=missing):
-                def wait(optimizer):
-                    late = None if missing is None else optimizer._ranked[missing]
-
-                    def await_others(one, _):
-                        for other in optimizer._ranked:
-                            if other.operation is not None:
-                                other.operation.wait()
-                                if other is late and one is not late:
-                                    other.operation._status = None  # as if it was not known yet
-                    optimizer._await = await_others
-                    return unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None)
-                self.assertEqual(self.steps_of(number, wait), [expected] * WORKERS)
+                while not one.operation.done():
+                    pass
+            before = steps.get(inner, 0)
+            loss_of(model, second)
+            return steps[inner] - before
+        self.assertEqual(self.on_each(work), [1] * WORKERS)
 
 
 class Elsewhere(Workers):

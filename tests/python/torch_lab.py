@@ -53,7 +53,7 @@ class Net(nn.Module):
 
 def each_alone():
     """Parameters are updated where the forward pass needs them, and not before, though their averages may be back."""
-    return unittest.mock.patch.multiple(ScheduledOptimizer, _update_arrived=lambda _: None, _arrived_behind=lambda *_: [])
+    return unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None)
 
 
 ONE_AT_A_TIME = threading.Lock()  # of what draws from PyTorch's one generator, or traces
