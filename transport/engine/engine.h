@@ -121,7 +121,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         resets_(config.reset_keys),
         challenges_(config.session_seed),
         cut_(port.info().max_udp_payload),
-        pacer_(port.link_bytes_per_second(), config.tx_bound_bytes, config.link),
+        pacer_(port.link_bytes_per_second(), config.tx_bound_bytes, config.link,
+               port.info().flush_is_system_call),
         credit_rate_(part_of_link()),
         credit_(credit_rate_, config.incast_queue_bytes, config.session.delay_target_ns,
                 config.tx_bound_bytes),
@@ -376,8 +377,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   std::array<RxFrame, kBurst> burst_{};
   uint64_t now_ns_ = 0;
   uint64_t uncounted_frames_ = 0, uncounted_bytes_ = 0;  // that this pass has sent
-  uint64_t next_tick_ns_ = 0;
-  uint64_t next_refusal_report_ns_ = 0;
+  uint64_t next_tick_ns_ = 0, next_refusal_report_ns_ = 0;
   bool worked_ = false;        // the last pass found work
   bool paced_ = false;         // it pass ended because the link is behind
   bool stalled_ = false;       // or because the port had no room

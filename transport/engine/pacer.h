@@ -7,10 +7,16 @@
 // much more as the link carries meanwhile: at 400 Gb/s a pass takes longer than the link needs for
 // the bound. What a pass finds ahead of the link is the bound at most.
 //
+// Where handing frames to the device is a system call, it is not made for each frame: while the
+// link is busy, what may be sent gathers for kGatherNs, or until the link is about to have nothing.
+// A frame that waits here could not have left before what is ahead of it; what gathers stands
+// before those that are more urgent and come later, for that time at most.
+//
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
 // leaves it half of the bound; what is left then keeps the link busy, whether that one comes or
-// not. Paper: ours; Homa (ATC 2021, section 5) caps the NIC's backlog for the same reason.
+// not. While several wait they send frame by frame, by turns. Paper: ours; Homa (ATC 2021, section
+// 5) caps the NIC's backlog for the same reason.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +39,10 @@ class Pacer {
  public:
   // `rate` bytes per second, 0 = the link's rate is unknown: never waits. `bound_bytes` is how many
   // bytes may be ahead of the link. `link`: what other engines send over too; they have the same
-  // rate.
-  Pacer(uint64_t rate, uint64_t bound_bytes, std::shared_ptr<SharedLink> link = nullptr)
-      : rate_(rate), bound_bytes_(bound_bytes), ahead_bytes_(bound_bytes) {
+  // rate. `gathers`: see above.
+  Pacer(uint64_t rate, uint64_t bound_bytes, std::shared_ptr<SharedLink> link = nullptr,
+        bool gathers = false)
+      : rate_(rate), bound_bytes_(bound_bytes), gathers_(gathers), ahead_bytes_(bound_bytes) {
     if (!link) return;
     clock_ = &link->clock();
     place_ = std::make_unique<SharedLink::Place>(std::move(link));
@@ -50,10 +57,11 @@ class Pacer {
     pass_ns_ = std::max(took_ns, pass_ns_ - (pass_ns_ + 7) / 8);
     ahead_bytes_ = bound_bytes_ + carried_bytes(pass_ns_);
     if (place_) begin_turn(now_ns);
+    holds_ = now_ns < gathered_at_ns();
   }
   bool allows(uint64_t now_ns) noexcept {
     if (rate_ == 0) return true;
-    return backlog_bytes(now_ns) < ahead_bytes_;
+    return !holds_ && backlog_bytes(now_ns) < ahead_bytes_;
   }
   // allows() was false, and there is something to send.
   void note_waiting() noexcept {
@@ -65,6 +73,7 @@ class Pacer {
     if (rate_ == 0) return;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
+    sent_at_ns_ = now_ns;
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
     if (place_) [[unlikely]] {
       clock_->give(work / rate_, now_ns);
@@ -79,7 +88,8 @@ class Pacer {
     if (rate_ == 0) return 0;
     const uint64_t bound_ns = to_ns(ahead_bytes_);
     const uint64_t free_at_ns = clock_->free_at_ns();
-    return free_at_ns < bound_ns ? 0 : free_at_ns - bound_ns + 1;
+    const uint64_t room_at_ns = free_at_ns < bound_ns ? 0 : free_at_ns - bound_ns + 1;
+    return std::max(room_at_ns, gathered_at_ns());
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
@@ -108,6 +118,14 @@ class Pacer {
     const uint64_t bound_bytes = waiting.comes_first ? bound_bytes_ / 2 : bound_bytes_;
     const uint64_t pass_bytes = carried_bytes(std::max(pass_ns_, waiting.pass_ns));
     ahead_bytes_ = bound_bytes + (waiting.is_awake ? pass_bytes / 2 : pass_bytes);
+    others_wait_ = waiting.any;
+  }
+  // When what gathers goes; 0: nothing does.
+  uint64_t gathered_at_ns() const noexcept {
+    if (!gathers_ || others_wait_) return 0;
+    const uint64_t early_ns = pass_ns_ + kWakeNs;
+    const uint64_t free_at_ns = clock_->free_at_ns();
+    return std::min(sent_at_ns_ + kGatherNs, free_at_ns - std::min(free_at_ns, early_ns));
   }
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
   uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
@@ -120,12 +138,20 @@ class Pacer {
 
   // A pass that somebody else's process has made longer says nothing of the next.
   static constexpr uint64_t kLongestPassNs = 100'000;
+  // As long as NICs hold back interrupts.
+  static constexpr uint64_t kGatherNs = 100'000;
+  // What a thread that sleeps until then may come late.
+  static constexpr uint64_t kWakeNs = 20'000;
 
   uint64_t rate_;
   uint64_t bound_bytes_;
-  uint64_t ahead_bytes_;   // that this pass may have ahead of the link
-  uint64_t begun_ns_ = 0;  // this pass
-  uint64_t pass_ns_ = 0;   // how long the next is expected to be
+  bool gathers_;
+  uint64_t ahead_bytes_;  // that this pass may have ahead of the link
+  bool others_wait_ = false;
+  bool holds_ = false;       // this pass sends nothing
+  uint64_t sent_at_ns_ = 0;  // the last frame
+  uint64_t begun_ns_ = 0;    // this pass
+  uint64_t pass_ns_ = 0;     // how long the next is expected to be
   LinkClock own_clock_;
   LinkClock* clock_ = &own_clock_;            // or what others send by, too
   uint64_t remainder_ = 0;                    // of a nanosecond, in 1/rate_

@@ -110,6 +110,7 @@ class SharedLink::Place {
 
   // What those say that wait for the link.
   struct Waiting {
+    bool any = false;
     bool comes_first = false;  // one of them has had so much less
     bool is_awake = false;     // that one, and is about to begin its next pass
     uint64_t pass_ns = 0;      // the longest of their passes
@@ -125,6 +126,7 @@ class SharedLink::Place {
       const Turn& turn = link_->turns_[i];
       const uint64_t at_bytes = turn.waits_at_bytes.load(std::memory_order_relaxed);
       if (at_bytes == kWaitsNot) continue;
+      waiting.any = true;
       const uint64_t its_pass_ns = turn.pass_ns.load(std::memory_order_relaxed);
       waiting.pass_ns = std::max(waiting.pass_ns, its_pass_ns);
       if (at_bytes + kTurnBytes >= start_bytes) continue;

@@ -81,7 +81,8 @@ struct PortInfo {
   Endpoint local;                   // where peers reach this engine
   uint32_t max_udp_payload = 1232;  // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
   PortRange source_ports;  // beside `local`'s: frames may leave from them, and none is heard there
-  bool reports_completion = false;  // false: what tx_flush accepted may still wait in a queue
+  bool reports_completion = false;    // false: what tx_flush accepted may still wait in a queue
+  bool flush_is_system_call = false;  // few large flushes cost less than many small ones
 };
 
 // Datapath calls are noexcept and neither allocate nor lock (virtual devices make their system

@@ -80,6 +80,76 @@ TEST(Pacer, ASleepAndALongPassReleaseNoMore) {
   EXPECT_EQ(released(1'000'000'000, false), kBound) << "and forgotten";
 }
 
+// A thread that sleeps until there is something to do, and comes a little late.
+TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
+  constexpr uint32_t kFrame = 1538;
+  constexpr uint64_t kBound = 64 * 1024;
+  constexpr uint64_t kLateNs = 10'000;
+  struct Case {
+    uint64_t rate;
+    uint64_t least_frames;  // of a batch, but for the first
+  };
+  for (const Case& c :
+       {Case{2'500'000, 1}, Case{62'500'000, 4}, Case{125'000'000, 8}, Case{1'250'000'000, 20}}) {
+    Pacer pacer(c.rate, kBound, nullptr, true);
+    uint64_t now_ns = 1'000, sent_bytes = 0;
+    for (uint64_t pass = 0; pass < 10'000; ++pass) {
+      const auto carried = static_cast<uint64_t>(static_cast<double>(now_ns - 1'000) * 1e-9 *
+                                                 static_cast<double>(c.rate));
+      ASSERT_GE(sent_bytes + (pass == 0), carried) << "the link has run dry at " << c.rate;
+      pacer.begin_pass(now_ns, false);
+      uint64_t frames = 0;
+      for (; pacer.allows(now_ns); ++frames) pacer.sent(kFrame, now_ns);
+      ASSERT_GE(frames, c.least_frames) << "pass " << pass << " at " << c.rate;
+      sent_bytes += frames * kFrame;
+      ASSERT_LE(sent_bytes - carried, kBound + kFrame) << "pass " << pass << " at " << c.rate;
+      const uint64_t ready_ns = pacer.ready_at_ns();
+      pacer.begin_pass(ready_ns - 1, false);
+      ASSERT_FALSE(pacer.allows(ready_ns - 1)) << "pass " << pass << " at " << c.rate;
+      now_ns = ready_ns + kLateNs;
+    }
+  }
+}
+
+// Frames that come one by one, as grants do, to a link that is busy: what each waits is bounded,
+// and an idle link has the first at once.
+TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
+  constexpr uint32_t kFrame = 1'000;
+  Pacer pacer(100'000'000, 64 * 1024, nullptr, true);  // 10 us for a frame
+  const auto sends = [&](uint64_t now_ns) {
+    pacer.begin_pass(now_ns, false);
+    const bool allowed = pacer.allows(now_ns);
+    if (allowed) pacer.sent(kFrame, now_ns);
+    return allowed;
+  };
+  EXPECT_TRUE(sends(1'000'000)) << "the link is idle";
+  EXPECT_TRUE(sends(1'000'500)) << "it is about to be: a frame takes less than a thread to wake up";
+  EXPECT_TRUE(sends(1'001'000));
+  EXPECT_FALSE(sends(1'001'500)) << "it has something for 28.5 us";
+  EXPECT_EQ(pacer.ready_at_ns(), 1'010'000U);
+  EXPECT_TRUE(sends(1'010'000));
+  for (int frame = 0; frame < 20; ++frame) pacer.sent(kFrame, 1'010'000);
+  EXPECT_EQ(pacer.ready_at_ns(), 1'110'000U) << "100 us, though the link has something for 200";
+  EXPECT_FALSE(sends(1'109'999));
+  EXPECT_TRUE(sends(1'110'000));
+}
+
+TEST(Pacer, WhileEnginesWaitForTheSameLinkNothingGathers) {
+  const auto link = std::make_shared<SharedLink>();
+  Pacer pacer(1'000'000'000, 100'000, link, true);
+  Pacer other(1'000'000'000, 100'000, link, true);
+  pacer.begin_pass(1'001'000, false);
+  for (int frame = 0; frame < 60; ++frame) pacer.sent(1'000, 1'001'000);
+  pacer.begin_pass(1'002'000, false);
+  EXPECT_FALSE(pacer.allows(1'002'000)) << "what it has gathers";
+  other.begin_pass(1'002'000, false);
+  EXPECT_TRUE(other.allows(1'002'000)) << "that has sent nothing, and holds nothing back";
+  for (; other.allows(1'002'000);) other.sent(1'000, 1'002'000);
+  other.note_waiting();
+  pacer.begin_pass(1'005'000, false);
+  EXPECT_TRUE(pacer.allows(1'005'000)) << "the other one would have what both have waited for";
+}
+
 TEST(Pacer, CountsHowOftenTheLinkHadNothingToSend) {
   Pacer pacer(1'000'000'000, 10'000);
   pacer.sent(1'000, 5'000);

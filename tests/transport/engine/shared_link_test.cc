@@ -23,8 +23,9 @@ constexpr uint64_t kNever = ~uint64_t{0};
 
 // An engine as the pacer sees it, in virtual time.
 struct Sender {
-  Sender(std::shared_ptr<SharedLink> link, uint64_t wakes_late_ns, uint64_t of_rate = kRate)
-      : pacer(of_rate, kBound, std::move(link)), late_ns(wakes_late_ns) {}
+  Sender(std::shared_ptr<SharedLink> link, uint64_t wakes_late_ns, bool gathers,
+         uint64_t of_rate = kRate)
+      : pacer(of_rate, kBound, std::move(link), gathers), late_ns(wakes_late_ns) {}
   // What it may send, sends it, and says when its next pass begins.
   void pass(uint64_t now_ns) {
     pacer.begin_pass(now_ns, worked && pass_ns > 0);
@@ -51,11 +52,17 @@ struct Sender {
   bool worked = false;
 };
 
+class SharedLinkTest : public testing::TestWithParam<bool> {
+};  // whether what its engines send gathers
+
+INSTANTIATE_TEST_SUITE_P(Sends, SharedLinkTest, testing::Bool(),
+                         [](const auto& one) { return one.param ? "Gathered" : "FrameByFrame"; });
+
 class Engines {
  public:
-  explicit Engines(uint64_t rate = kRate) : rate_(rate) {}
+  explicit Engines(bool gathers, uint64_t rate = kRate) : gathers_(gathers), rate_(rate) {}
   Sender& add(uint64_t wakes_late_ns) {
-    return *senders_.emplace_back(std::make_unique<Sender>(link_, wakes_late_ns, rate_));
+    return *senders_.emplace_back(std::make_unique<Sender>(link_, wakes_late_ns, gathers_, rate_));
   }
   void run_until(uint64_t until_ns) {
     for (;;) {
@@ -83,6 +90,7 @@ class Engines {
  private:
   uint64_t bytes_in(uint64_t ns) const { return ns * (rate_ / 1'000'000) / 1000; }
 
+  const bool gathers_;
   const uint64_t rate_;
   uint64_t longest_pass_ns_ = 0;
   std::shared_ptr<SharedLink> link_ = std::make_shared<SharedLink>();
@@ -92,9 +100,9 @@ class Engines {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-TEST(SharedLink, EachHasAnEqualPartHoweverLateItWakesUp) {
+TEST_P(SharedLinkTest, EachHasAnEqualPartHoweverLateItWakesUp) {
   for (const uint64_t late_ns : {uint64_t{1}, uint64_t{50'000}, uint64_t{500'000}}) {
-    Engines engines;
+    Engines engines(GetParam());
     const Sender& prompt = engines.add(1);
     const Sender& late = engines.add(late_ns);
     engines.run_until(10 * kSecond);
@@ -105,8 +113,8 @@ TEST(SharedLink, EachHasAnEqualPartHoweverLateItWakesUp) {
   }
 }
 
-TEST(SharedLink, WhoHasNothingToSendLeavesItsPartToTheOthers) {
-  Engines engines;
+TEST_P(SharedLinkTest, WhoHasNothingToSendLeavesItsPartToTheOthers) {
+  Engines engines(GetParam());
   Sender& first = engines.add(1);
   Sender& second = engines.add(1);
   second.wanted = 0;
@@ -130,8 +138,8 @@ TEST(SharedLink, WhoHasNothingToSendLeavesItsPartToTheOthers) {
   EXPECT_GE(engines.sent(), engines.carried());
 }
 
-TEST(SharedLink, NobodyWaitsForAThreadThatStandsStill) {
-  Engines engines;
+TEST_P(SharedLinkTest, NobodyWaitsForAThreadThatStandsStill) {
+  Engines engines(GetParam());
   const Sender& first = engines.add(1);
   Sender& second = engines.add(1);
   engines.run_until(kSecond);
@@ -143,8 +151,8 @@ TEST(SharedLink, NobodyWaitsForAThreadThatStandsStill) {
   EXPECT_GE(first.bytes - before, kSecond / kByteNs - kBound);
 }
 
-TEST(SharedLink, WhoStoodStillGetsLittleOfWhatItMissed) {
-  Engines engines;
+TEST_P(SharedLinkTest, WhoStoodStillGetsLittleOfWhatItMissed) {
+  Engines engines(GetParam());
   Sender& first = engines.add(1);
   Sender& second = engines.add(1);
   Sender& third = engines.add(1);
@@ -164,10 +172,10 @@ TEST(SharedLink, WhoStoodStillGetsLittleOfWhatItMissed) {
 }
 
 // The time of a pass is what the link carries meanwhile: more than the bound on these links.
-TEST(SharedLink, PassesThatTakeTimeLeaveNobodyBehindAndTheLinkBusy) {
+TEST_P(SharedLinkTest, PassesThatTakeTimeLeaveNobodyBehindAndTheLinkBusy) {
   for (const uint64_t rate : {12'500'000'000ULL, 50'000'000'000ULL}) {
     for (const uint64_t late_ns : {1ULL, 5'000ULL}) {
-      Engines engines(rate);
+      Engines engines(GetParam(), rate);
       Sender& first = engines.add(1);
       Sender& second = engines.add(late_ns);
       first.pass_ns = second.pass_ns = 14'000;
@@ -184,9 +192,9 @@ TEST(SharedLink, PassesThatTakeTimeLeaveNobodyBehindAndTheLinkBusy) {
   }
 }
 
-TEST(SharedLink, EachKnowsThatTheLinkWasIdleWhoeverSentThen) {
+TEST_P(SharedLinkTest, EachKnowsThatTheLinkWasIdleWhoeverSentThen) {
   const auto link = std::make_shared<SharedLink>();
-  Sender first(link, 1), second(link, 1);
+  Sender first(link, 1, GetParam()), second(link, 1, GetParam());
   first.pacer.sent(kFrame, 0);
   const uint32_t before = first.pacer.pauses();
   second.pacer.sent(kFrame, kSecond);
@@ -195,9 +203,9 @@ TEST(SharedLink, EachKnowsThatTheLinkWasIdleWhoeverSentThen) {
   EXPECT_EQ(second.pacer.pauses(), first.pacer.pauses());
 }
 
-TEST(SharedLink, WhoseRateIsNoLongerKnownWaitsForNothing) {
+TEST_P(SharedLinkTest, WhoseRateIsNoLongerKnownWaitsForNothing) {
   const auto link = std::make_shared<SharedLink>();
-  Sender first(link, 1), second(link, 1);
+  Sender first(link, 1, GetParam()), second(link, 1, GetParam());
   first.wanted = second.wanted = SharedLink::kTurnBytes;
   first.pass(1);
   second.wanted = kNever;
@@ -210,8 +218,8 @@ TEST(SharedLink, WhoseRateIsNoLongerKnownWaitsForNothing) {
   EXPECT_GT(first.bytes, kBound - kFrame) << "half of the bound would be left to the other";
 }
 
-TEST(SharedLink, OneThatIsSlowAndManyThatAreNot) {
-  Engines engines;
+TEST_P(SharedLinkTest, OneThatIsSlowAndManyThatAreNot) {
+  Engines engines(GetParam());
   std::vector<const Sender*> senders;
   for (uint64_t i = 0; i < 8; ++i)
     senders.push_back(&engines.add(i == 0 ? 400'000 : 1 + i * 3'000));
@@ -223,12 +231,12 @@ TEST(SharedLink, OneThatIsSlowAndManyThatAreNot) {
   }
 }
 
-TEST(SharedLink, APlaceIsTakenAgainAndThoseWithoutAreStillPaced) {
+TEST_P(SharedLinkTest, APlaceIsTakenAgainAndThoseWithoutAreStillPaced) {
   const auto link = std::make_shared<SharedLink>();
   for (int times = 0; times < 3; ++times) {
     std::vector<std::unique_ptr<Sender>> senders;
     for (uint32_t i = 0; i < SharedLink::kTurns + 2; ++i) {
-      senders.push_back(std::make_unique<Sender>(link, 1));
+      senders.push_back(std::make_unique<Sender>(link, 1, GetParam()));
     }
     EXPECT_EQ(link->engines(), SharedLink::kTurns + 2);
     const uint64_t now_ns = link->clock().free_at_ns() + 1;
@@ -239,13 +247,13 @@ TEST(SharedLink, APlaceIsTakenAgainAndThoseWithoutAreStillPaced) {
   EXPECT_EQ(link->engines(), 0U);
 }
 
-TEST(SharedLink, ThreadsLoseNothingOfWhatOthersGaveIt) {
+TEST_P(SharedLinkTest, ThreadsLoseNothingOfWhatOthersGaveIt) {
   const auto link = std::make_shared<SharedLink>();
   constexpr uint64_t kFrames = 100'000;
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&link] {
-      Sender sender(link, 1, kSecond);  // a byte per nanosecond
+      Sender sender(link, 1, GetParam(), kSecond);  // a byte per nanosecond
       for (uint64_t frame = 0; frame < kFrames; ++frame) {
         sender.pacer.begin_pass(0, false);
         sender.pacer.allows(0);

@@ -75,6 +75,7 @@ class Device {
   uint64_t link_bytes_per_second() const noexcept {
     return link_bytes_per_second_.load(std::memory_order_relaxed);
   }
+  bool flush_is_system_call() const { return row_.netdev != Netdev::kNone; }
   Lane& lane(uint16_t engine) { return lanes_[engine]; }
   Neighbours& neighbours() { return *neighbours_; }
   Gather gather() const { return gather_; }              // what its driver can of what its kind may

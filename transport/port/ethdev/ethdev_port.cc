@@ -49,6 +49,7 @@ EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters
   const LocalIdentity& local = device_->local();
   const uint32_t headers = (local.has_v4 ? kIpv4HeaderBytes : kIpv6HeaderBytes) + kUdpHeaderBytes;
   info_.name = "ethdev:" + device_->name();
+  info_.flush_is_system_call = device_->flush_is_system_call();
   info_.local.ip = local.has_v4 ? local.v4 : local.v6;
   info_.local.port = static_cast<uint16_t>(local.udp_port + engine);
   info_.source_ports = source_ports(local.udp_port, device_->config().engines, engine,

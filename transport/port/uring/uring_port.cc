@@ -80,6 +80,7 @@ Status UringPort::open_socket(const UringConfig& config) {
   if (!socket) return socket.error();
   socket_ = socket->fd;
   info_.name = "uring";
+  info_.flush_is_system_call = true;
   info_.local = socket->local;
   info_.source_ports = config.source_ports;
   for (uint32_t i = 0; i < config.source_ports.count; ++i) {
