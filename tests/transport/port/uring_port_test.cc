@@ -77,6 +77,7 @@ namespace {
 TEST(UringPort, CarriesJumboFramesOverLoopback) {
   Lab<true> v4;
   EXPECT_EQ(v4.a().info().max_udp_payload, 8972u);
+  EXPECT_TRUE(v4.a().info().flush_is_system_call);
   Lab<false> v6;
   EXPECT_EQ(v6.a().info().max_udp_payload, 8952u);
 }
