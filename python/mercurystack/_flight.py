@@ -145,10 +145,10 @@ class Flight:
 
     def submit_one(self, operation: Operation, kind: int, priority: int, root: int) -> bool:
         """As submit(), by its tensor's own struct: making one takes longer than the call."""
-        one, use = operation.tensor._asked, self._use
+        one = operation.tensor._asked
         with self._lock:
             one.kind, one.priority, one.root = kind, priority, root
-            code = _native.library.mercury_submit(use._pointer if not use._closed else use.pointer(), one, 1)
+            code = _native.library.mercury_submit(self._use.pointer(), one, 1)
             if code < 0:
                 if code == -errno.EAGAIN:
                     return False

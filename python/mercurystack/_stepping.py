@@ -18,7 +18,6 @@ _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 STEP_S = 60.0  # one step of some of the parameters, at most, where another thread waits for it
 _TOGETHER = "it needs all gradients together, and cannot update parameters one by one"
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
-_is_inference = torch.is_inference_mode_enabled
 _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
@@ -94,9 +93,9 @@ class Stepper:
             step = type(optimizer).step
             if step is not self._known:
                 self._known, self._bare = step, without_record(step)
-            if self._bare is not None and not (_is_profiled() or self._hooks and any(self._hooks)):
+            if self._bare is not None and not (_is_profiled() or any(self._hooks)):
                 step = self._bare
-            if _is_inference() or _is_any_autocast():
+            if torch.is_inference_mode_enabled() or _is_any_autocast():
                 with _as_in_step():
                     step(optimizer)
             else:

@@ -71,9 +71,9 @@ class Pacer {
   uint32_t pauses() const noexcept { return clock_->pauses(); }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
+    sent_at_ns_ = now_ns;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
-    sent_at_ns_ = now_ns;
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
     if (place_) [[unlikely]] {
       clock_->give(work / rate_, now_ns);
@@ -138,7 +138,7 @@ class Pacer {
 
   // A pass that somebody else's process has made longer says nothing of the next.
   static constexpr uint64_t kLongestPassNs = 100'000;
-  // As long as NICs hold back interrupts.
+  // Of the order for which NICs hold back interrupts.
   static constexpr uint64_t kGatherNs = 100'000;
   // What a thread that sleeps until then may come late.
   static constexpr uint64_t kWakeNs = 20'000;

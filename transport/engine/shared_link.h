@@ -110,7 +110,7 @@ class SharedLink::Place {
 
   // What those say that wait for the link.
   struct Waiting {
-    bool any = false;
+    bool any = false;          // there are such
     bool comes_first = false;  // one of them has had so much less
     bool is_awake = false;     // that one, and is about to begin its next pass
     uint64_t pass_ns = 0;      // the longest of their passes
