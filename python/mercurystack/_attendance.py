@@ -21,17 +21,22 @@ class Attendance:
     def __init__(self, job: Job, tensors: int) -> None:
         self._everybody = frozenset(range(job.workers))
         self._tensors = tensors
-        self._open: dict[int, tuple[int, frozenset[int], frozenset[int]]] = {}  # by round: sums, who is in all, who in any
+        self._open: dict[int, dict[int, Contributors]] = {}  # by round, by tensor
         self.last: Optional[Step] = None
 
-    def note(self, of: Contributors) -> None:
-        """A tensor's sum has been waited for. Of two rounds some may be waited for in turns: modules that a pass leaves out."""
-        count, in_all, in_any = self._open.pop(of.round, (0, self._everybody, frozenset()))
-        in_all, in_any = in_all & of.in_all, in_any | of.in_any
-        if count + 1 < self._tensors:
-            self._open[of.round] = (count + 1, in_all, in_any)
-        else:
+    def note(self, tensor: Tensor) -> None:
+        """Its sum has been waited for, perhaps again, after an exception. Of two rounds some may be waited for in turns: modules that a
+        pass leaves out."""
+        of = tensor.contributors()
+        if self.last is not None and of.round - 1 <= self.last.iteration:
+            return
+        sums = self._open.setdefault(of.round, {})
+        sums[tensor.id] = of
+        if len(sums) == self._tensors:
+            in_all = self._everybody.intersection(*(one.in_all for one in sums.values()))
+            in_any = frozenset().union(*(one.in_any for one in sums.values()))
             self.last = Step(of.round - 1, in_all, in_any - in_all, 1)
+            del self._open[of.round]
 
 
 def refuse_next_life(tensors: Iterable[Tensor], job: Job) -> None:

@@ -115,7 +115,7 @@ class ManagedParameter:
         self.due: Optional[dict[str, Any]] = None  # the group's options at the time of step()
         self.version = 0  # of its elements, at that time
         self.moves = True  # whether the step is for it
-        self.taken_away = False  # the program has put None in its place, before step()
+        self.taken_away = False  # the program has put None in its place, before step(); until the update
         self.zeroed = False  # by itself, since step()
         self.to_zero = False  # when it is updated
 
@@ -194,16 +194,15 @@ class ManagedParameter:
         return type(failure)(failure.errno, f"the gradient of {self.name}: {failure.strerror}")
 
     def arrive(self) -> None:
-        """The sum is in Mercury's memory."""
+        """The sum is in Mercury's memory. Where a signal's handler interrupts it, it can be called again."""
         found = self.parameter.grad
         if found is self.watched and not self._is_apart:  # mostly
-            self.operation = None
             self._show(self.gradient)
+            self.operation = None
             return
         is_own = found is self.watched or found is self.gradient
         if not is_own:
             self._refuse_anothers(found)
-        self.operation = None
         if self._is_apart:
             if self._stage is None:
                 self.gradient.copy_(self._memory)
@@ -214,6 +213,7 @@ class ManagedParameter:
             is_own = True
         if is_own:
             self._show(self.gradient)
+        self.operation = None
 
     def take_back(self) -> None:
         """Behind its update: what the program has put in its place stays what the next backward pass adds to."""
@@ -244,7 +244,7 @@ class ManagedParameter:
 
     def drop(self) -> None:
         """Its round was void."""
-        self.due, self.sent, self.passes, self.to_zero = None, False, 0, False
+        self.due, self.sent, self.passes, self.to_zero, self.taken_away = None, False, 0, False, False
         self.zero()
 
     def zero_later(self) -> None:

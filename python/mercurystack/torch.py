@@ -34,7 +34,7 @@ from mercurystack._operation import Operation
 from mercurystack._staging import Leaving, Stages
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
-from mercurystack._stepping import Stepper, options_of, parameters_of, refuse_trace, trace_state
+from mercurystack._stepping import Stepper, Torn, options_of, parameters_of, refuse_torn, refuse_trace, trace_state
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch, at_end_of_backward, is_backward
 from mercurystack._wrapping import WrappedOptimizer
@@ -98,7 +98,8 @@ class ScheduledOptimizer(WrappedOptimizer):
         self._warned, self._finite, self._steps = False, finite, 0  # steps that were made due
         self._is_plain = timeline <= 0 and not quorum and not finite  # a sum is taken, and nothing else is done with it
         self._next_priority = 0
-        self._is_due = False  # whether any update may be: every module's state_dict() asks
+        self._is_due = False  # whether any update may be, or something is torn: every module's state_dict() asks
+        self._torn: Optional[Torn] = None
         self._hears_end = False  # whether the backward pass will say when it has ended
         # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
         self._has_begun, self._read_alone = True, False
@@ -175,6 +176,8 @@ class ScheduledOptimizer(WrappedOptimizer):
             timeline.forward(place.name or "model")
 
     def _update_at(self, place: Place) -> None:
+        if self._torn is not None:
+            refuse_torn(self._torn)
         due = []
         for one in place.parameters:
             if one.due is not None:
@@ -225,6 +228,8 @@ class ScheduledOptimizer(WrappedOptimizer):
                 place.parameters.append(one)
                 self._rank(one)
         if not self._hears_end:
+            if self._torn is not None:
+                refuse_torn(self._torn)
             self._hears_end, self._has_begun, self._read_alone = True, True, False
             at_end_of_backward(self._on_backward_end)
         one.passes += 1
@@ -240,11 +245,17 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _send(self, one: ManagedParameter) -> None:
         self.copied += one.collect()
-        one.sent = True
-        if one.tensor is None:  # it has no elements
-            one.to_read()
-            return
-        one.push()
+        try:
+            one.sent = True
+            if one.tensor is None:  # it has no elements
+                one.to_read()
+                return
+            one.push()
+        except (MercuryError, ValueError):  # it was not taken, and this worker's job is over
+            raise
+        except BaseException as failure:
+            self._torn, self._is_due = ("the sending of the gradient of", (one,), failure.__class__), True
+            raise
         if self._timeline is not None:
             self._timeline.sent(one)
 
@@ -275,7 +286,7 @@ class ScheduledOptimizer(WrappedOptimizer):
             if self._timeline is not None:
                 self._timeline.taken()
             if self._attendance is not None and one.tensor is not None:
-                self._attendance.note(one.tensor.contributors())
+                self._attendance.note(one.tensor)
             one.arrive()
         if self._finite and one.sent:  # each time that somebody wants it
             self._check_finite(one)
@@ -308,7 +319,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         arrived = [one for one in due if one.operation is None or one.operation._status is not None]
         if arrived:
             self._update(arrived)
-        self._is_due = len(arrived) < len(due)
+        self._is_due = len(arrived) < len(due) or self._torn is not None
 
     def _update(self, due: list[ManagedParameter]) -> None:
         if trace_state() is not None:
@@ -322,11 +333,18 @@ class ScheduledOptimizer(WrappedOptimizer):
             if one.parameter._version != one.version:
                 raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
                                    "come: flush() first")
+        try:
+            self._take_step(due)
+        except BaseException as failure:
+            self._torn, self._is_due = ("the step of", due, failure.__class__), True
+            raise
+
+    def _take_step(self, due: list[ManagedParameter]) -> None:
         groups: list[dict[str, Any]] = []
         zeroed: list[torch.Tensor] = []
         last = None
         for one in due:
-            options, one.due, one.sent, one.passes = one.due, None, False, 0
+            options, one.due, one.sent, one.passes, one.taken_away = one.due, None, False, 0, False
             if one.moves and options is not None:
                 if options is not last and not (groups and any(map(is_, groups, repeat(options)))):
                     groups.append(options)  # nobody else's, but of those that are updated later
@@ -391,23 +409,27 @@ class ScheduledOptimizer(WrappedOptimizer):
         # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
         for one in self._parameters:
             one.moves = (one.passes > 0 or one.parameter.requires_grad) and not (one.sent and (one.taken_away or one.parameter.grad is None))
-            one.taken_away = one.zeroed = False
         self._send_rest()
-        groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
-        now = []
-        for one in self._parameters:
-            one.due = groups[one.group]
-            one.version = one.parameter._version
-            if one.operation is None or one.priority is None:
-                now.append(one)
-        self._is_due = True
-        self._steps += 1
         # A scheduler of the inner one looks for its steps, by what it has put around them: a counter, in PyTorch 2 a flag.
         if getattr(self._optimizer.step, "_with_counter", False):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
+        groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
+        now = []
+        for one in self._parameters:
+            one.zeroed = False
+            one.due = groups[one.group]
+            one.version = one.parameter._version
+            if one.operation is None or one.priority is None:
+                now.append(one)
+        self._is_due = True  # until here it can be called again, after an exception of a signal's handler
+        self._steps += 1
         if self._meeting is not None:
-            self._meet(self._meeting)
+            try:
+                self._meet(self._meeting)
+            except BaseException as failure:
+                self._torn = self._torn or ("step() for", self._parameters, failure.__class__)
+                raise
         elif now:
             self._update(now)
 
@@ -468,10 +490,12 @@ class ScheduledOptimizer(WrappedOptimizer):
         """Takes the step that is due, for all parameters."""
         if self._is_due:
             with self._lock:
+                if self._torn is not None:
+                    refuse_torn(self._torn)
                 due = [one for one in self._parameters if one.due is not None]
                 if due:
                     self._update(due)
-                self._is_due = False
+                self._is_due = self._torn is not None  # by a step within this one
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

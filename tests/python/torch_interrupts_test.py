@@ -1,0 +1,332 @@
+"""A signal's handler raises at every point of an iteration where one may run, and the program catches that and goes on: what follows is
+right, or refused.
+
+usage: torch_interrupts_test.py PACKAGE_FOLDER LIBRARY
+"""
+import copy
+import linecache
+import os
+import sys
+import unittest
+
+from torch_lab import Cluster, ScheduledOptimizer, batches, each_alone, loss_of, net, sgd
+
+import torch
+
+import mercurystack
+
+FOLDER = os.path.dirname(mercurystack.__file__)
+CUT_OFF = "was cut off by KeyboardInterrupt"
+sys.unraisablehook = lambda _: None  # nobody is told of what a handler raises as a generator is closed
+
+
+def is_here(frame):
+    return frame is not None and frame.f_code.co_filename.startswith(FOLDER)
+
+
+def is_with(frame):
+    """A line that is told of again before the block is left, where no handler runs: a lock would be kept."""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+
+
+class Interrupt:
+    """KeyboardInterrupt at the place-th point of Mercury's code: where a function begins or ends, at each line, behind
+    each call of C's. A handler may run at most of them. A context, which suppresses it; `came` says whether there are so many points."""
+
+    def __init__(self, place):
+        self.left, self.came = place, False
+
+    def __enter__(self):
+        sys.settrace(self.trace)
+        sys.setprofile(self.profile)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        sys.settrace(None)
+        sys.setprofile(None)
+        torch.set_grad_enabled(True)  # PyTorch's no_grad() may be cut off as it begins
+        return kind is KeyboardInterrupt
+
+    def trace(self, frame, event, _):
+        if not is_here(frame):
+            return None
+        if event != "exception" and not (event == "line" and is_with(frame)):
+            self.pass_by()
+        return self.trace
+
+    def profile(self, frame, event, _):
+        if event == "c_return" and is_here(frame):
+            self.pass_by()
+
+    def pass_by(self):
+        self.left -= 1
+        if self.left < 0 and not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+
+class Training:
+    """Of one worker, in rounds of two iterations, which begin where they all begin."""
+
+    def __init__(self, cluster, **options):
+        self.cluster, self.options, self.made = cluster, options, 0
+        self.model = net()
+        self.batches = batches(2, 0)
+        self.make()
+        self.start = copy.deepcopy((self.model.state_dict(), self.inner.state_dict()))
+        operations = self.operations()
+        self.begin()
+        self.optimizer.flush()
+        self.middle = self.values()
+        for phase in self.PHASES:
+            phase(self)
+        self.optimizer.flush()
+        self.end = self.values()
+        self.sent = self.operations() - operations
+
+    def make(self):
+        self.inner = sgd(self.model.parameters())
+        self.optimizer = ScheduledOptimizer(self.inner, self.model, self.cluster.contexts[1], self.cluster.workers[0],
+                                            first_number=100 * self.made, **self.options)
+        self.made += 1
+
+    def begin(self):
+        """Up to the step that is due as the second iteration begins."""
+        self.model.load_state_dict(self.start[0])
+        self.inner.load_state_dict(copy.deepcopy(self.start[1]))
+        self.number = 0
+        for phase in self.PHASES:
+            phase(self)
+        self.number = 1
+
+    def whole(self):
+        self.begin()
+        for phase in self.PHASES:
+            phase(self)
+        self.optimizer.flush()
+        return same(self.values(), self.end)
+
+    def values(self):
+        """Of parameters, and what the optimizer keeps of them."""
+        parameters = list(self.model.parameters())
+        kept = [self.inner.state[one][key] for one in parameters for key in sorted(self.inner.state.get(one, ()))]
+        return [torch.as_tensor(one).detach().clone() for one in [*parameters, *kept]]
+
+    def operations(self):
+        return self.cluster.workers[0].stats().operations
+
+    def zero(self):
+        self.optimizer.zero_grad()
+
+    def forward(self):
+        self.loss = loss_of(self.model, self.batches[self.number])
+
+    def backward(self):
+        self.loss.backward()
+
+    def step(self):
+        self.optimizer.step()
+
+    PHASES = (zero, forward, backward, step)
+
+
+class TakingAway(Training):
+    """A gradient, so that its parameter does not move."""
+
+    def backward(self):
+        super().backward()
+        self.model.scale.grad = None
+        self.optimizer.synchronize()
+
+    PHASES = (Training.zero, Training.forward, backward, Training.step)
+
+
+def same(some, others):
+    return len(some) == len(others) and all(map(torch.equal, some, others))
+
+
+class Everywhere(unittest.TestCase):
+    """In the second of two iterations, whose first one's step is due as it begins."""
+
+    def setUp(self):
+        self.cluster = Cluster(1)
+        self.addCleanup(self.cluster.close)
+
+    def interrupt(self, phase, then, kind=Training, every=1, **options):
+        """At each point of it, or `every` so many. then(training) goes on, and returns whether what has become of it is right."""
+        training = kind(self.cluster, **options)
+        right = place = 0
+        came = True
+        while came:
+            before = training.operations()
+            training.begin()
+            for earlier in training.PHASES[:training.PHASES.index(phase)]:
+                earlier(training)
+            with Interrupt(place) as interrupt:
+                phase(training)
+            came = interrupt.came
+            try:
+                self.assertTrue(then(training), f"interrupted at point {place}: the weights are others")
+                self.assertEqual(training.operations() - before, training.sent, f"interrupted at point {place}")
+                self.assertTrue(training.whole(), f"interrupted at point {place}: what comes behind it is another")
+                right += 1
+            except RuntimeError as failure:
+                self.assertRegex(str(failure), CUT_OFF, f"interrupted at point {place}")
+                self.go_on_from_a_checkpoint(training)
+            place += every
+        self.assertGreater(right, 10)
+
+    def go_on_from_a_checkpoint(self, training):
+        """As the error says."""
+        with self.assertRaisesRegex(RuntimeError, CUT_OFF):
+            training.optimizer.close()
+        training.make()
+        self.assertTrue(training.whole())
+
+    def goes_on_with(self, *phases):
+        def then(training):
+            for phase in phases:
+                phase(training)
+            training.optimizer.flush()
+            return same(training.values(), training.end)
+        return then
+
+    def test_zero_grad(self):
+        self.interrupt(Training.zero, self.goes_on_with(*Training.PHASES))
+
+    def test_the_forward_pass(self):
+        self.interrupt(Training.forward, self.goes_on_with(Training.forward, Training.backward, Training.step))
+
+    def test_the_forward_pass_where_each_module_waits(self):
+        with each_alone():
+            self.interrupt(Training.forward, self.goes_on_with(Training.forward, Training.backward, Training.step))
+
+    def test_the_forward_pass_where_gradients_are_converted_and_watched(self):
+        with each_alone():
+            self.interrupt(Training.forward, self.goes_on_with(Training.forward, Training.backward, Training.step),
+                           every=3, wire_dtype=torch.bfloat16, timeline=1000, finite=True)
+
+    def test_the_forward_pass_with_a_quorum(self):
+        """And who was in each step is said once all of it was taken, however often it was begun."""
+        def then(training):
+            right = self.goes_on_with(Training.forward, Training.backward, Training.step)(training)
+            return right and training.optimizer.last_step().iteration == training.optimizer._steps - 1
+        self.cluster = Cluster(1, quorum=1, patience_ms=100)
+        self.addCleanup(self.cluster.close)
+        with each_alone():
+            self.interrupt(Training.forward, then, every=13, quorum=1)  # which asks much for each sum
+
+    def test_the_backward_pass(self):
+        """step() ends the round, with the gradients that there are."""
+        def then(training):
+            training.step()
+            training.optimizer.flush()
+            return True
+        self.interrupt(Training.backward, then)
+
+    def test_step(self):
+        self.interrupt(Training.step, self.steps_unless_it_has)
+
+    def test_step_behind_a_gradient_that_was_taken_away(self):
+        self.interrupt(Training.step, self.steps_unless_it_has, TakingAway)
+
+    @staticmethod
+    def steps_unless_it_has(training):
+        """It was taken, or was not and can be called again."""
+        training.optimizer.flush()
+        if same(training.values(), training.middle):
+            training.step()
+            training.optimizer.flush()
+        return same(training.values(), training.end)
+
+
+class ElasticTraining:
+    """Of one worker."""
+
+    def __init__(self, cluster):
+        self.model = net()
+        self.inner = sgd(self.model.parameters())
+        self.optimizer = ScheduledOptimizer(self.inner, self.model, cluster.contexts[1], cluster.workers[0], elastic=True)
+        self.numbers = self.optimizer.iterations(1_000_000)
+        self.batch = batches(1, 0)[0]
+
+    def compute(self):
+        """Up to the step. What the weights are then."""
+        self.number = next(self.numbers)
+        self.optimizer.zero_grad()
+        loss_of(self.model, self.batch).backward()
+        return self.values()
+
+    def values(self):
+        return [one.detach().clone() for one in self.model.parameters()]
+
+
+class ElasticEverywhere(unittest.TestCase):
+    def test_step(self):
+        """The iteration behind it is the next, with other weights, or the same one with the same; or it is refused."""
+        right, place, came, cluster = 0, 0, True, None
+        while came:
+            if cluster is None:
+                cluster = Cluster(1, rejoin_ms=60_000)
+                training = ElasticTraining(cluster)
+            before = training.compute()
+            number = training.number
+            with Interrupt(place) as interrupt:
+                training.optimizer.step()
+            came = interrupt.came
+            try:
+                after = training.compute()
+                self.assertEqual(training.number, number + (not same(before, after)), f"interrupted at point {place}")
+                training.optimizer.step()
+                right += 1
+            except RuntimeError as failure:
+                self.assertRegex(str(failure), rf"{CUT_OFF}|iteration \d+ of worker 0 ended without a step", f"interrupted at point {place}")
+                cluster.close()
+                cluster = None
+            place += 7  # each takes a job of its own
+        self.assertGreater(right, 0)
+
+
+class FailsOnce(torch.optim.SGD):
+    fails = False
+
+    def step(self, closure=None):
+        if self.fails:
+            self.fails = False
+            raise IndexError
+        return super().step(closure)
+
+
+class CutOff(unittest.TestCase):
+    """The wrapped optimizer's step raises, where a module waits for its own sum."""
+
+    def setUp(self):
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        self.model, self.batch = net(), batches(1, 0)[0]
+        self.inner = FailsOnce(self.model.parameters(), lr=0.1)
+        self.optimizer = ScheduledOptimizer(self.inner, self.model, cluster.contexts[1], cluster.workers[0])
+        older = loss_of(self.model, self.batch)
+        loss_of(self.model, self.batch).backward()
+        self.optimizer.step()
+        self.inner.fails = True
+        with each_alone(), self.assertRaises(IndexError):
+            loss_of(self.model, self.batch)
+        self.whatever_uses_it = [lambda: self.model(self.batch[0]), older.backward, self.optimizer.step, self.optimizer.flush,
+                                 self.optimizer.synchronize, self.model.state_dict, self.optimizer.state_dict, self.inner.state_dict,
+                                 self.model.norm.state_dict, lambda: self.model.words.weight.grad.norm(), self.optimizer.close]
+
+    def test_all_that_follows_is_refused_by_the_parameters_names(self):
+        for use in self.whatever_uses_it:
+            with self.subTest(use=use), self.assertRaisesRegex(RuntimeError, "^the step of scale was cut off by IndexError, .* from a checkpoint"):
+                use()
+
+    def test_the_model_is_its_own_again_behind_the_block(self):
+        with self.assertRaisesRegex(RuntimeError, "was cut off by IndexError"), self.optimizer:
+            self.optimizer.step()
+        loss_of(self.model, self.batch).backward()
+        self.inner.step()
+
+
+if __name__ == "__main__":
+    unittest.main()
