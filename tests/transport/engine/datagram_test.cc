@@ -83,6 +83,28 @@ TEST(Datagrams, AnEngineWhosePassesTakeTimeFillsItsLink) {
   EXPECT_GT(reached, 0.85) << "of the link, headers below UDP not counted";
 }
 
+// And the link carries as many.
+TEST(Datagrams, LeaveTogetherWhereAFlushIsASystemCall) {
+  constexpr uint32_t kCount = 1'000;
+  const auto flushes_and_ns = [](bool flush_is_system_call) -> std::pair<uint32_t, uint64_t> {
+    sim::NetworkConfig slow;
+    slow.host_link.bytes_per_second = 62'500'000;
+    Lab lab(slow, {.tx_bound_bytes = 9'216}, {.flush_is_system_call = flush_is_system_call});
+    EXPECT_TRUE(lab.connect());
+    lab.run_for(20 * kMs);  // MTU probes are over
+    const uint32_t before = lab.a().port->flushes;
+    const uint64_t begin_ns = lab.network.now_ns();
+    for (uint32_t i = 0; i < kCount; ++i) lab.a().service.waiting.push_back({kToken, i, 1'400});
+    EXPECT_TRUE(lab.run([&] { return lab.a().service.acked.size() == kCount; }));
+    return {lab.a().port->flushes - before, lab.network.now_ns() - begin_ns};
+  };
+  const auto [alone, alone_ns] = flushes_and_ns(false);
+  const auto [together, together_ns] = flushes_and_ns(true);
+  EXPECT_GT(alone, kCount * 8 / 10);
+  EXPECT_LT(together, kCount / 3);
+  EXPECT_LT(together_ns, alone_ns * 101 / 100);
+}
+
 // The peer, which says nothing itself, hears of it at once: not when it is next heard.
 TEST(Datagrams, OneThatThePortCannotCarryEndsItsSessionAndIsNotSent) {
   Lab lab;

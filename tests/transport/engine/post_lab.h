@@ -98,7 +98,7 @@ class PostService {
 };
 static_assert(Service<PostService> && !StreamService<PostService>);
 
-// Counts its paths, and may refuse to open some.
+// Counts its paths and what each flush has, and may refuse to open some.
 class CountedPort : public PortDecorator<sim::SimPort> {
  public:
   using PortDecorator::PortDecorator;
@@ -107,6 +107,15 @@ class CountedPort : public PortDecorator<sim::SimPort> {
     if (refused.contains(source)) return Error(Errc::kNotFound, "the test refuses this port");
     return note(decorated().open_path_from(path, source));
   }
+  void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
+    ++unflushed;
+    decorated().tx_send(frame, path, bytes);
+  }
+  void tx_flush(uint64_t now_ns) noexcept {
+    flushes += unflushed > 0 ? 1 : 0;
+    unflushed = 0;
+    decorated().tx_flush(now_ns);
+  }
   void close_path(PathId path) {
     open_paths.erase(path.value);
     decorated().close_path(path);
@@ -114,6 +123,8 @@ class CountedPort : public PortDecorator<sim::SimPort> {
 
   std::set<uint32_t> open_paths;
   std::set<uint16_t> refused;  // source ports, from 0 on
+  uint32_t unflushed = 0;
+  uint32_t flushes = 0;  // that had frames
 
  private:
   Result<PathId> note(Result<PathId> path) {

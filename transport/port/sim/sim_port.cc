@@ -60,6 +60,7 @@ SimPort::SimPort(SimNetwork& network, HostId host, const Endpoint& local,
   info_.local = local;
   info_.max_udp_payload = mtu_bytes_ - network.ip_overhead(address_);
   info_.source_ports = config.source_ports;
+  info_.flush_is_system_call = config.flush_is_system_call;
   network_.show_sources(*this, local);
   if (config.report_rate) reported_rate_ = up.bytes_per_second;
   info_.reports_completion = true;

@@ -23,11 +23,12 @@ namespace mercury::sim {
 
 struct SimPortConfig {
   uint32_t rx_ring_frames = 4'096;
-  uint64_t tx_queue_bytes = 0;   // on the wire; 0 = two of the largest frames
-  PortRange source_ports;        // PortInfo::source_ports
-  bool report_rate = true;       // else it says none: for links whose rate changes
-  uint32_t tag = 0;              // the caller's, e.g. which engine drives the port
-  Counters* counters = nullptr;  // the engine's; null = the port's own
+  uint64_t tx_queue_bytes = 0;        // on the wire; 0 = two of the largest frames
+  PortRange source_ports;             // PortInfo::source_ports
+  bool report_rate = true;            // else it says none: for links whose rate changes
+  bool flush_is_system_call = false;  // PortInfo::flush_is_system_call
+  uint32_t tag = 0;                   // the caller's, e.g. which engine drives the port
+  Counters* counters = nullptr;       // the engine's; null = the port's own
 };
 
 class SimPort {
