@@ -14,6 +14,7 @@ from mercurystack._job import Tensor
 from mercurystack._operation import OWN_PRIORITY, Operation
 from mercurystack._staging import Leaving, Stage, pin
 from mercurystack._tensors import NAMES, over
+from mercurystack._torn import is_own
 
 WIRE_DTYPES = (torch.float16, torch.bfloat16)
 _WIRE_BYTES = 2
@@ -125,8 +126,7 @@ class ManagedParameter:
     @torch.inference_mode(False)  # type: ignore[no-untyped-call]  # whoever zeroes or evaluates
     def _lay(self) -> None:
         """The tensors that parameter.grad is: over the memory, unless gradients are converted for the wire, or on a GPU."""
-        if self._memory.data_ptr() != self._memory_address:  # somebody has moved what shares its elements, as share_memory() does
-            self._memory = self._view()
+        self._find_memory()
         self.gradient = torch.zeros_like(self.parameter, requires_grad=False) if self._is_apart else self._memory.detach()
         self._leaves = self.gradient  # what a GPU sends
         self._address = self.gradient.data_ptr()
@@ -134,6 +134,10 @@ class ManagedParameter:
         self.watched._read, self.watched._zero, self.watched._moved = self._on_read, self.zero_later, False
         for one in (self.gradient, self.watched):
             one._of_mercury = id(one)  # type: ignore[attr-defined]  # not a copy's
+
+    def _find_memory(self) -> None:
+        if self._memory.data_ptr() != self._memory_address:  # somebody has moved what shares its elements, as share_memory() does
+            self._memory = self._view()
 
     def collect(self) -> bool:
         """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
@@ -160,14 +164,15 @@ class ManagedParameter:
             return False
         if found.dtype != self._dtype or found.shape != self._memory.shape:
             raise self._changed(found)
+        self._find_memory()
+        if self._stage is None:  # first: what a signal's handler cuts off is done again, and finds it where it was
+            self._memory.copy_(found.detach())
+        self._leaves = found
         if not in_place:
             if found is self.watched or found is self.gradient:
                 self._lay()
+                self._leaves = found
             self.parameter.grad = self.watched
-        self._leaves = found
-        if self._stage is None:
-            with torch.no_grad():
-                self._memory.copy_(found)
         return not in_place
 
     def _changed(self, found: torch.Tensor) -> RuntimeError:
@@ -181,10 +186,12 @@ class ManagedParameter:
         if self._stage is None:
             try:
                 self.operation = tensor._job._submit(tensor, _native.PUSH_PULL, OWN_PRIORITY if priority is None else priority)
-            except MercuryError as failure:
-                raise self.named(failure) from None
-            except ValueError as failure:  # the job is closed
-                raise ValueError(f"the gradient of {self.name}: {failure}") from None
+            except (MercuryError, ValueError) as failure:
+                if not is_own(failure):
+                    raise
+                if isinstance(failure, MercuryError):
+                    raise self.named(failure) from None
+                raise ValueError(f"the gradient of {self.name}: {failure}") from None  # the job is closed
         else:
             push = partial(tensor.push_pull, priority)
             self.operation = Leaving(self._stage.leave(self._memory, self._leaves, push))
@@ -233,7 +240,9 @@ class ManagedParameter:
     def _show(self, gradient: torch.Tensor) -> None:
         try:
             self.parameter.grad = gradient
-        except RuntimeError:  # PyTorch's names nobody
+        except RuntimeError as failure:  # PyTorch's names nobody
+            if not is_own(failure):
+                raise
             raise self._changed(self.parameter) from None
 
     def zero(self) -> None:
@@ -249,11 +258,11 @@ class ManagedParameter:
 
     def zero_later(self) -> None:
         """By somebody who zeroes gradients one by one; later, where it is under way."""
-        self.zeroed = True
-        if not self.sent:
-            self.zero()
+        before, self.zeroed, self.to_zero = self.to_zero, True, True  # first: a signal's handler may call flush() at any time
+        if self.due is not None:
             return
-        if self.due is None:
+        self.to_zero = before
+        if self.sent:
             raise RuntimeError(f"{self.name}: its gradient is on its way to the other workers. step() ends the round; a backward "
                                "pass whose gradients are not for step() belongs into no_sync()")
-        self.to_zero = True
+        self.zero()

@@ -26,6 +26,7 @@ from mercurystack._job import Job
 from mercurystack._operation import Operation
 from mercurystack._state import HasState, State
 from mercurystack._state_tensor import StateTensor, Collected, Piece
+from mercurystack._torn import is_own
 
 # Numbers of tensors, behind those of gradients.
 VOTES = 2 << 28
@@ -117,9 +118,8 @@ class Meeting:
         while _NEW in (votes := self._void_attempt(self._parameters)):
             self._settle(votes)
 
-    def agrees(self) -> bool:
-        """Of the attempt whose sums are all here: whether the step is to be taken. Else the state is as the iteration began,
-        on all workers."""
+    def vote(self) -> list[int]:
+        """Of the attempt whose sums are all here. If any vote is not 0, no worker takes the step, and all begin_again()."""
         self._stepped = True
         self._tries += 1
         votes = self._vote(_GENUINE)
@@ -127,10 +127,12 @@ class Meeting:
             self.last = Step(self.iteration, frozenset(range(self._job.workers)), frozenset(), self._tries)
             self.iteration += 1
             self._tries = 0
-            return True
+        return votes
+
+    def begin_again(self, votes: list[int]) -> None:
+        """Gradients were dropped. Returns once the state is as the iteration began, on all workers."""
         self._state.restore()
         self._settle(votes)
-        return False
 
     # ---- attempts ------------------------------------------------------------------------------
 
@@ -172,6 +174,8 @@ class Meeting:
         try:
             yield
         except MercuryError as failure:
+            if not is_own(failure):
+                raise
             when = "before it has the training's state" if self._is_new else f"in iteration {self.iteration}"
             text = (failure.strerror or "").removeprefix(f"tensor {VOTES}: ").removeprefix(f"tensor {STATE}: ")
             raise type(failure)(failure.errno, f"{what}, of worker {self._job.rank} {when}: {text}") from None

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import sys
 import threading
-from typing import Any, Callable, Iterator, NoReturn, Optional, Protocol, Sequence
+from typing import Any, Callable, Iterator, Optional, Protocol
 
 import torch
 
@@ -15,7 +15,6 @@ from mercurystack._gradient import ManagedParameter
 # What PyTorch 2 calls around each step, where it is not empty: in the optimizer, and of all optimizers.
 _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
-_NAMED = 3  # parameters in an error
 STEP_S = 60.0  # one step of some of the parameters, at most, where another thread waits for it
 _TOGETHER = "it needs all gradients together, and cannot update parameters one by one"
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
@@ -24,10 +23,6 @@ _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", 
 
 _is_any_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled",
                                                lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
-
-# What an exception of a signal's handler or of the wrapped optimizer cut off, of which parameters, and the exception's class. A plain
-# tuple, as whoever catches that may call nothing before it is noted: a second signal may come with each call.
-Torn = tuple[str, Sequence[ManagedParameter], type[BaseException]]
 
 trace_state: Callable[[], object] = torch._C._get_tracing_state  # None: nothing is traced
 
@@ -46,13 +41,6 @@ def options_of(group: dict[str, Any]) -> dict[str, Any]:
 def refuse_trace() -> None:
     """RuntimeError: the step would be recorded, and taken with each call of what torch.jit.trace() makes."""
     raise RuntimeError("torch.jit.trace() has come to a module whose step is due, and would record it: flush() first")
-
-
-def refuse_torn(torn: Torn) -> NoReturn:
-    what, of, kind = torn
-    names = ", ".join(one.name for one in of[:_NAMED]) + ", ..." * (len(of) > _NAMED)
-    raise RuntimeError(f"{what} {names} was cut off by {kind.__name__}, and how much of it was done is not known: go on from a checkpoint, "
-                       "on all workers")
 
 
 @contextlib.contextmanager

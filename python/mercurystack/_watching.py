@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from mercurystack._gradient import ManagedParameter
+from mercurystack._torn import is_own
 
 
 class Listener(Protocol):
@@ -41,11 +42,17 @@ def at_end_of_backward(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
+def _nothing() -> None:
+    pass
+
+
 def is_backward() -> bool:
     """Whether one is under way on this thread."""
     try:
-        at_end_of_backward(lambda: None)
-    except RuntimeError:
+        at_end_of_backward(_nothing)
+    except RuntimeError as failure:
+        if not is_own(failure):
+            raise
         return False
     return True
 

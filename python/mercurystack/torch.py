@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from itertools import repeat
 from operator import is_
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Union
@@ -34,8 +33,9 @@ from mercurystack._operation import Operation
 from mercurystack._staging import Leaving, Stages
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
-from mercurystack._stepping import Stepper, Torn, options_of, parameters_of, refuse_torn, refuse_trace, trace_state
+from mercurystack._stepping import Stepper, options_of, parameters_of, refuse_trace, trace_state
 from mercurystack._timeline import Summary, Timeline
+from mercurystack._torn import Iterations, Torn, is_own, refuse, tears
 from mercurystack._watching import Place, Watch, at_end_of_backward, is_backward
 from mercurystack._wrapping import WrappedOptimizer
 
@@ -101,7 +101,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         self._is_due = False  # whether any update may be, or something is torn: every module's state_dict() asks
         self._torn: Optional[Torn] = None
         self._hears_end = False  # whether the backward pass will say when it has ended
-        # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
+        # Since the last step(): has anything come of a round, and were this worker's own gradients read behind a backward pass?
         self._has_begun, self._read_alone = True, False
         self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
         self._optimized = parameters_of(optimizer)
@@ -112,8 +112,8 @@ class ScheduledOptimizer(WrappedOptimizer):
         self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype, self._stages)
         self._meeting: Optional[Meeting] = None
         self._attendance: Optional[Attendance] = None
-        lines = _agreement.describe(model, (one.name for one in self._parameters),
-                                    f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
+        kinds = f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}"
+        lines = _agreement.describe(model, (one.name for one in self._parameters), kinds)
         if elastic:
             self._begin_elastic(Elastic() if elastic is True else elastic, model, context, lines, first_number)
         elif quorum:
@@ -177,7 +177,7 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _update_at(self, place: Place) -> None:
         if self._torn is not None:
-            refuse_torn(self._torn)
+            refuse(self._torn)
         due = []
         for one in place.parameters:
             if one.due is not None:
@@ -206,6 +206,7 @@ class ScheduledOptimizer(WrappedOptimizer):
             one.priority = min(self._next_priority, LEAST_URGENT)
             self._next_priority += 1
 
+    @tears("the backward pass")
     def _on_gradient_again(self, one: ManagedParameter) -> None:
         """Before the backward pass adds to a gradient that was sent."""
         if self._is_skipped():
@@ -218,6 +219,7 @@ class ScheduledOptimizer(WrappedOptimizer):
                            "To add gradients up, use no_sync() or backward_passes_per_step; reentrant checkpoints that "
                            "share parameters, use_reentrant=False; after a backward pass that failed, step()")
 
+    @tears("the backward pass")
     def _on_gradient(self, one: ManagedParameter, *_: Any) -> None:
         """The backward pass has added to it."""
         if self._timeline is not None:
@@ -228,14 +230,13 @@ class ScheduledOptimizer(WrappedOptimizer):
                 place.parameters.append(one)
                 self._rank(one)
         if not self._hears_end:
-            if self._torn is not None:
-                refuse_torn(self._torn)
             self._hears_end, self._has_begun, self._read_alone = True, True, False
             at_end_of_backward(self._on_backward_end)
         one.passes += 1
         if self._sends and one.passes >= self._passes:
             self._send(one)
 
+    @tears("the backward pass")
     def _on_backward_end(self) -> None:
         """Whoever reads gradients now is to find those that this pass left out: others may have sent them."""
         self._hears_end = False
@@ -245,20 +246,16 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _send(self, one: ManagedParameter) -> None:
         self.copied += one.collect()
-        try:
+        if one.tensor is None:  # it has no elements
             one.sent = True
-            if one.tensor is None:  # it has no elements
-                one.to_read()
-                return
-            one.push()
-        except (MercuryError, ValueError):  # it was not taken, and this worker's job is over
-            raise
-        except BaseException as failure:
-            self._torn, self._is_due = ("the sending of the gradient of", (one,), failure.__class__), True
-            raise
+            one.to_read()
+            return
+        one.push()
+        one.sent = True
         if self._timeline is not None:
             self._timeline.sent(one)
 
+    @tears("the sending of gradients")
     def _send_rest(self) -> None:
         """The others wait for ours of those, too, that took no part in the loss."""
         for one in self._parameters:
@@ -271,7 +268,7 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _begin_round(self) -> None:
         for one in self._parameters:
-            one.sent, one.passes = False, 0
+            one.sent, one.passes, one.taken_away = False, 0, False
             if one.parameter.grad is None:
                 one.zero()
             elif one.parameter.grad is one.gradient:
@@ -285,6 +282,8 @@ class ScheduledOptimizer(WrappedOptimizer):
                 self._await(one, operation)
             if self._timeline is not None:
                 self._timeline.taken()
+            if one.operation is not operation:  # a signal's handler has called flush() meanwhile
+                return
             if self._attendance is not None and one.tensor is not None:
                 self._attendance.note(one.tensor)
             one.arrive()
@@ -300,8 +299,12 @@ class ScheduledOptimizer(WrappedOptimizer):
                 with self._timeline.span("wait", one.name):
                     operation.wait()
         except MercuryError as failure:
+            if not is_own(failure):
+                raise
             raise one.named(failure) from None
-        except ValueError:
+        except ValueError as failure:
+            if not is_own(failure):
+                raise
             raise ValueError(f"{one.name}: its job was closed before its last step was taken: close the optimizer first "
                              "(ScheduledOptimizer.close(), or its `with` block)") from None
 
@@ -313,8 +316,11 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _update_arrived(self) -> None:
         """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
-        with contextlib.suppress(MercuryError, ValueError):  # whoever waits for a sum says of which parameter it is
+        try:
             self._job.poll()
+        except (MercuryError, ValueError) as failure:
+            if not is_own(failure):
+                raise  # else whoever waits for a sum says of which parameter it is
         due = [one for one in self._parameters if one.due is not None]
         arrived = [one for one in due if one.operation is None or one.operation._status is not None]
         if arrived:
@@ -330,27 +336,31 @@ class ScheduledOptimizer(WrappedOptimizer):
                 one.arrive()
             else:
                 self._take(one)
-            if one.parameter._version != one.version:
-                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
-                                   "come: flush() first")
+            if one.parameter._version != one.version and one.due is not None:
+                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to come: flush() first")
         try:
             self._take_step(due)
         except BaseException as failure:
-            self._torn, self._is_due = ("the step of", due, failure.__class__), True
+            self._torn, self._is_due = self._torn or ("the step", due, failure), True
             raise
 
     def _take_step(self, due: list[ManagedParameter]) -> None:
-        groups: list[dict[str, Any]] = []
+        known: list[dict[str, Any]] = []
+        groups: list[dict[str, Any]] = []  # copies of these, as a signal's handler may call flush() for others
         zeroed: list[torch.Tensor] = []
-        last = None
+        last, group = None, None
         for one in due:
-            options, one.due, one.sent, one.passes, one.taken_away = one.due, None, False, 0, False
-            if one.moves and options is not None:
-                if options is not last and not (groups and any(map(is_, groups, repeat(options)))):
-                    groups.append(options)  # nobody else's, but of those that are updated later
-                    options["params"] = []
-                last = options
-                options["params"].append(one.parameter)
+            options, one.due = one.due, None
+            if options is None:  # a signal's handler has called flush() meanwhile
+                continue
+            one.sent, one.passes, one.taken_away = False, 0, False
+            if one.moves:
+                if options is not last or group is None:
+                    last, group = options, next((groups[place] for place, other in enumerate(known) if other is options), None) if known else None
+                    if group is None:
+                        known.append(options)
+                        groups.append(group := {**options, "params": []})
+                group["params"].append(one.parameter)
             if one.to_zero:
                 zeroed.append(one.gradient)
         if groups:
@@ -372,8 +382,7 @@ class ScheduledOptimizer(WrappedOptimizer):
             return
         if not self._warned and any(one.sent for one in self._parameters):
             self._warned = True
-            warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
-                          "overlaps it", stacklevel=4)
+            warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing overlaps it", stacklevel=4)
         self.flush()
         if not any(one.sent for one in self._parameters):
             self._read_alone = True
@@ -385,6 +394,7 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     # ---- for the training loop -----------------------------------------------------------------
 
+    @tears("step()")
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Makes the step due. It is taken in the next forward pass, at its beginning or module by module; now for gradients
         that were waited for already, and for parameters that no forward pass has come by."""
@@ -415,6 +425,8 @@ class ScheduledOptimizer(WrappedOptimizer):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
         groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
+        if self._meeting is not None and not self._agree(self._meeting):
+            return
         now = []
         for one in self._parameters:
             one.zeroed = False
@@ -422,14 +434,10 @@ class ScheduledOptimizer(WrappedOptimizer):
             one.version = one.parameter._version
             if one.operation is None or one.priority is None:
                 now.append(one)
-        self._is_due = True  # until here it can be called again, after an exception of a signal's handler
+        self._is_due = True
         self._steps += 1
         if self._meeting is not None:
-            try:
-                self._meet(self._meeting)
-            except BaseException as failure:
-                self._torn = self._torn or ("step() for", self._parameters, failure.__class__)
-                raise
+            self.flush()
         elif now:
             self._update(now)
 
@@ -447,28 +455,29 @@ class ScheduledOptimizer(WrappedOptimizer):
                                "backward passes were in no_sync(), or fewer than backward_passes_per_step, or there was none. synchronize() "
                                "before they are read")
 
-    def _meet(self, meeting: Meeting) -> None:
-        """Takes the step if every worker's gradients are in it."""
+    def _agree(self, meeting: Meeting) -> bool:
+        """Whether every worker's gradients are in the step. Until that is known it is not due: whoever saves the model has the old values."""
         self._take_all()
-        if meeting.agrees():
-            self.flush()
-        else:
-            for one in self._parameters:
-                one.drop()
+        votes = meeting.vote()
+        if not any(votes):
+            return True
+        for one in self._parameters:
+            one.drop()
+        meeting.begin_again(votes)
+        return False
 
+    @tears("zero_grad()")
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
-        if self._is_skipped():
-            self._begin_round()
-        self._has_begun, self._read_alone, self._hears_end = True, False, False
-        for one in self._parameters:
-            if one.due is not None:
-                one.to_zero = True
-            elif one.sent:
+        with self._lock:
+            if self._is_skipped():
+                self._begin_round()
+            self._has_begun, self._read_alone, self._hears_end = True, False, False
+            for one in self._parameters:
                 one.zero_later()
-            else:
-                one.zero()
-                one.passes = 0
+                one.zeroed = False
+                if not one.sent:
+                    one.passes = 0
 
     def synchronize(self) -> None:
         """Sends the gradients that were not sent yet, and waits for the averages of all: they can be read, and changed, until step().
@@ -491,7 +500,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         if self._is_due:
             with self._lock:
                 if self._torn is not None:
-                    refuse_torn(self._torn)
+                    refuse(self._torn)
                 due = [one for one in self._parameters if one.due is not None]
                 if due:
                     self._update(due)
@@ -509,14 +518,18 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def close(self) -> None:
         """Takes the step that is due, and leaves the model as it found it, without gradients, also where that step cannot be taken
-        (its error is raised). Nothing happens if it is closed. The job and the context stay open."""
+        (its error is raised). Nothing happens if it is closed. The job and the context stay open. After an exception of a signal's
+        handler it can be called again."""
         try:
             self.flush()
             if any(one.sent for one in self._parameters):  # of a round without step(): the others wait for the rest
                 self._send_rest()
             self._take_all()
-        finally:
-            self._leave()
+        except BaseException as failure:
+            if self._torn is not None or is_own(failure):
+                self._leave()
+            raise
+        self._leave()
 
     def _leave(self) -> None:
         self._watch.remove()
@@ -534,8 +547,7 @@ class ScheduledOptimizer(WrappedOptimizer):
     def __enter__(self) -> ScheduledOptimizer:
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         if error is None:
             self.close()
         else:  # sums that never come are not to hold it up
@@ -549,7 +561,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         with the batch of that number. A worker that has come back begins with the others' number."""
         if self._meeting is None:
             raise RuntimeError("iterations() is for an elastic ScheduledOptimizer: make it with elastic=True")
-        return self._meeting.iterations(until)
+        return Iterations(self, self._meeting.iterations(until))
 
     def last_step(self) -> Optional[Step]:
         """The newest one that was taken for all parameters, None before there is one: who was in it. With quorum=, where the
