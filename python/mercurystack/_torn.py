@@ -65,6 +65,23 @@ def tears(what: str) -> Callable[[_Call], _Call]:
     return decorate
 
 
+def tears_backward(call: Callable[[Any, ManagedParameter], None]) -> Callable[..., None]:
+    """As tears(), of a hook that each gradient calls: without what arguments of any kind cost."""
+    @functools.wraps(call)
+    def whole(self: Tearable, one: ManagedParameter, *_: Any) -> None:
+        if self._torn is not None:
+            refuse(self._torn)
+        try:
+            call(self, one)
+        except BaseException as failure:
+            if self._torn is None:
+                self._torn, self._is_due = ("the backward pass", self._parameters, failure), True
+                if is_own(failure):
+                    self._torn = None
+            raise
+    return whole
+
+
 class Iterations(Iterator[int]):
     """A generator's numbers. What has ended that is raised by whoever asks for another: training does not end in silence."""
 

@@ -35,7 +35,7 @@ from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
 from mercurystack._stepping import Stepper, options_of, parameters_of, refuse_trace, trace_state
 from mercurystack._timeline import Summary, Timeline
-from mercurystack._torn import Iterations, Torn, is_own, refuse, tears
+from mercurystack._torn import Iterations, Torn, is_own, refuse, tears, tears_backward
 from mercurystack._watching import Place, Watch, at_end_of_backward, is_backward
 from mercurystack._wrapping import WrappedOptimizer
 
@@ -219,8 +219,8 @@ class ScheduledOptimizer(WrappedOptimizer):
                            "To add gradients up, use no_sync() or backward_passes_per_step; reentrant checkpoints that "
                            "share parameters, use_reentrant=False; after a backward pass that failed, step()")
 
-    @tears("the backward pass")
-    def _on_gradient(self, one: ManagedParameter, *_: Any) -> None:
+    @tears_backward
+    def _on_gradient(self, one: ManagedParameter) -> None:
         """The backward pass has added to it."""
         if self._timeline is not None:
             self._timeline.gradient(one.name)

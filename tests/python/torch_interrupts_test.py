@@ -2,7 +2,7 @@
 right, or refused.
 
 usage: [MERCURY_EACH=N] torch_interrupts_test.py PACKAGE_FOLDER LIBRARY
-N: each N-th point, 7 unless it is given; with 1 it takes four minutes.
+N: each N-th point, 7 unless it is given; with 1 it takes ten minutes.
 """
 import copy
 import linecache
