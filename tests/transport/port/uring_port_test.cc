@@ -94,6 +94,43 @@ TEST(UringPort, TheDescriptorWakesOnFrames) {
   EXPECT_FALSE(lab.b().prepare_sleep());
 }
 
+// As where a sum goes to each worker in turn. What left together comes in one buffer.
+TEST(UringPort, FramesToOnePeerLeaveTogetherThoughThoseToOthersAreBetween) {
+  constexpr uint32_t kPeers = 3;
+  constexpr uint32_t kEach = 8;
+  Counters counters;
+  const auto sender = open("127.0.0.1:0", counters);
+  std::vector<std::unique_ptr<UringPort>> peers;
+  std::vector<PathId> paths;
+  for (uint32_t peer = 0; peer < kPeers; ++peer) {
+    peers.push_back(open("127.0.0.1:0", counters));
+    paths.push_back(*sender->open_path(peers.back()->info().local));
+  }
+  const auto send_by_turns = [&](auto bytes_of) {
+    for (uint32_t i = 0; i < kEach; ++i) {
+      for (const PathId path : paths) ASSERT_TRUE(send(*sender, path, i, bytes_of(i)));
+    }
+    sender->tx_flush(0);
+  };
+  const auto expect_in_order = [&](uint32_t buffers) {
+    for (const auto& peer : peers) {
+      std::array<RxFrame, 2 * kEach> burst;
+      ASSERT_EQ(peer->rx_burst(burst, 0), kEach);
+      for (uint32_t i = 0; i < kEach; ++i) {
+        EXPECT_TRUE(holds(burst[i].payload, i)) << i;
+      }
+      EXPECT_EQ(peer->buffers_in_use(), buffers);
+      peer->rx_release();
+    }
+  };
+  send_by_turns([](uint32_t) { return 1'000U; });
+  expect_in_order(1);
+  send_by_turns([](uint32_t i) { return i == 3 ? 500U : 1'000U; });  // a shorter one ends its batch
+  expect_in_order(2);
+  send_by_turns([](uint32_t i) { return 500U + i; });  // and a longer one goes into none
+  expect_in_order(kEach);
+}
+
 uint64_t monotonic_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());

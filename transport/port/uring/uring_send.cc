@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/port/uring/send_op.h"
 #include "transport/port/uring/uring_port.h"
@@ -13,7 +14,8 @@ struct PinCount {
   uint32_t busy;
 };
 static_assert(sizeof(PinCount) <= sizeof(PayloadPin));
-constexpr PathId kNoPath{~uint32_t{0}};  // of a frame for a path that was not open
+constexpr PathId kNoPath{~uint32_t{0}};    // of a frame for a path that was not open
+constexpr uint32_t kTaken = ~uint32_t{0};  // in the queue's place of a frame that is in a send
 
 PinCount& count_of(PayloadPin& pin) { return *reinterpret_cast<PinCount*>(pin.opaque); }
 
@@ -127,35 +129,35 @@ void UringPort::tx_flush(uint64_t) noexcept {
   }
 }
 
-// Starts as many sends as one system call takes. False: there is nothing to send.
+// Starts as many sends as one system call takes. False: there is nothing to send. Frames to one
+// peer keep their order; those to others may overtake them.
 bool UringPort::start_sends() noexcept {
   if (!retry_.empty()) {
     queue_.insert(queue_.begin(), retry_.begin(), retry_.end());
     retry_.clear();
   }
   uint32_t first = 0;
-  while (first < queue_.size()) {
+  for (; first < queue_.size(); ++first) {
+    if (queue_[first] == kTaken) continue;
     const Frame& frame = frames_[queue_[first]];
     const bool known = frame.path != kNoPath && paths_[frame.path.value].open;
     if (!known || frame.total() > info_.max_udp_payload) {
       counters_.add(known ? Counter::kDropTooLarge : Counter::kDropNeighbor);
-      free_frame(queue_[first++]);
+      free_frame(std::exchange(queue_[first], kTaken));
       continue;
     }
-    const uint32_t count = start_send(first);
-    if (count == 0) break;
-    first += count;
+    if (!start_send(first)) break;
   }
   queue_.erase(queue_.begin(), queue_.begin() + first);
+  std::erase(queue_, kTaken);
   return ops_in_flight_ > 0;
 }
 
-// Queues one SENDMSG for the frames from `first` on that go together. Returns how many; 0 if there
-// is no room now.
-uint32_t UringPort::start_send(uint32_t first) noexcept {
-  if (free_ops_.empty()) return 0;
+// Queues one SENDMSG for the frames from `first` on that go together. False: there is no room now.
+bool UringPort::start_send(uint32_t first) noexcept {
+  if (free_ops_.empty()) return false;
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
-  if (sqe == nullptr) return 0;
+  if (sqe == nullptr) return false;
   const uint32_t index = free_ops_.back();
   free_ops_.pop_back();
   ++ops_in_flight_;
@@ -177,29 +179,33 @@ uint32_t UringPort::start_send(uint32_t first) noexcept {
   }
   io_uring_prep_sendmsg(sqe, path.socket, &op.message, 0);
   io_uring_sqe_set_data64(sqe, index);
-  return op.frame_count;
+  return true;
 }
 
-// Lists what goes into one SENDMSG: frames to one peer and of one traffic class, all of one size
-// except that the last may be shorter. Returns the number of parts.
+// Takes what goes into one SENDMSG out of the queue: frames to one peer and of one traffic class,
+// all of one size except that the last may be shorter. Those to others in between, as where a sum
+// goes to each worker in turn, stay. Returns the number of parts.
 uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
   const Frame& leader = frames_[queue_[first]];
   const bool batch =
       gso_ && !leader.alone && leader.total() <= paths_[leader.path.value].segment_limit;
   uint32_t parts = 0, total = 0;
   op.frame_count = 0;
-  for (uint32_t i = first; i < queue_.size() && op.frame_count < (batch ? kMaxSegments : 1); ++i) {
+  const auto end = std::min<size_t>(queue_.size(), first + (batch ? kMostLookedAt : 1));
+  for (size_t i = first; i < end && op.frame_count < kMaxSegments; ++i) {
+    if (queue_[i] == kTaken) continue;
     Frame& frame = frames_[queue_[i]];
+    if (frame.path != leader.path) continue;
     if (i > first &&
-        (frame.path != leader.path || frame.total() > leader.total() || frame.alone ||
-         frame.class_byte != leader.class_byte || total + frame.total() > kMaxGsoBytes)) {
+        (frame.total() > leader.total() || frame.alone || frame.class_byte != leader.class_byte ||
+         total + frame.total() > kMaxGsoBytes)) {
       break;
     }
     op.parts[parts++] = {frame.data, frame.bytes};
     if (!frame.payload.empty()) {
       op.parts[parts++] = {const_cast<std::byte*>(frame.payload.data()), frame.payload.size()};
     }
-    op.frames[op.frame_count++] = queue_[i];
+    op.frames[op.frame_count++] = std::exchange(queue_[i], kTaken);
     total += frame.total();
     if (frame.total() < leader.total()) break;
   }
