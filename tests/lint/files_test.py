@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Holds every source file against the rules that a pattern can tell. Usage: files_test.py ROOT"""
+import pathlib
 import re
 import sys
 import unittest
@@ -171,6 +172,12 @@ class Tree(unittest.TestCase):
         for path in tree.files(ROOT):
             if path.startswith(PRODUCT) and path != POLICIES:
                 self.assertEqual(policies_named(path, tree.read(ROOT, path), names), [], path)
+
+    def test_every_module_of_the_package_is_installed(self):
+        """Tests run the package where it lies."""
+        folder = pathlib.Path(ROOT) / 'python'
+        installed = set(re.findall(r"'(mercurystack/\w+\.py)'", (folder / 'meson.build').read_text(encoding='utf-8')))
+        self.assertEqual(installed, {str(file.relative_to(folder)) for file in folder.glob('mercurystack/*.py')})
 
     def test_every_exception_is_still_needed(self):
         for path, what in [*EXCEPTIONS, *NAMED_POLICIES]:
