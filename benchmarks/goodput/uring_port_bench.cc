@@ -38,8 +38,8 @@ void send_until(UringPort& port, const std::vector<PathId>& paths, uint32_t byte
   while (!stop.load(std::memory_order_relaxed)) {
     TxFrame frame;
     for (uint32_t i = 0; i < 64 && port.tx_alloc(frame); ++i) {
-      std::memset(frame.data, static_cast<int>(i),
-                  64);  // a header; the payload is whatever is there
+      // A header; the payload is whatever is there.
+      std::memset(frame.data, static_cast<int>(i), 64);
       port.tx_send(frame, paths[i % paths.size()], bytes);
     }
     port.tx_flush(0);

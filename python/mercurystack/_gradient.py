@@ -207,8 +207,8 @@ class ManagedParameter:
             self._show(self.gradient)
             self.operation = None
             return
-        is_own = found is self.watched or found is self.gradient
-        if not is_own:
+        in_place = found is self.watched or found is self.gradient
+        if not in_place:
             self._refuse_anothers(found)
         if self._is_apart:
             if self._stage is None:
@@ -217,8 +217,8 @@ class ManagedParameter:
                 self._stage.bring(self.gradient, self._memory)
         if found is None:
             self.to_zero, self.taken_away = True, self.due is None
-            is_own = True
-        if is_own:
+            in_place = True
+        if in_place:
             self._show(self.gradient)
         self.operation = None
 
@@ -253,7 +253,8 @@ class ManagedParameter:
 
     def drop(self) -> None:
         """Its round was void."""
-        self.due, self.sent, self.passes, self.to_zero, self.taken_away = None, False, 0, False, False
+        self.due, self.sent, self.passes = None, False, 0
+        self.to_zero = self.taken_away = self.zeroed = False
         self.zero()
 
     def zero_later(self) -> None:

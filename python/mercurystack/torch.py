@@ -475,7 +475,6 @@ class ScheduledOptimizer(WrappedOptimizer):
             self._has_begun, self._read_alone, self._hears_end = True, False, False
             for one in self._parameters:
                 one.zero_later()
-                one.zeroed = False
                 if not one.sent:
                     one.passes = 0
 

@@ -5,7 +5,7 @@
 // Receiving: one multishot RECVMSG over a ring of provided buffers, with UDP GRO, so that one
 // completion brings many frames. Sending: frames queued in one pass leave as few SENDMSG,
 // equal-sized ones to one peer joined by UDP GSO, all submitted by one system call. So frames to
-// one peer may overtake those to others, which are of the same pass. Sends copy:
+// one peer may overtake those to others: 63 at most. Sends copy:
 // with zero-copy send (SENDMSG_ZC) a frame costs the sending thread 1.2 to 2.1 times as much CPU
 // over loopback and over veth, alone or joined, of 1,400 and of 8,900 bytes, for the kernel pins
 // pages, answers twice, and copies every payload all the same before a local socket gets it
@@ -15,8 +15,8 @@
 // It may hold as much as the other one, which is a bound and takes no memory, and over IPv6 the
 // kernel gives it a flow label of its own (sysctl net.ipv6.auto_flowlabels).
 //
-// What the kernel has no room for stays here, in order: while a send waits for room in the socket,
-// no other is started, and tx_alloc fails once all frames are in use.
+// What the kernel has no room for stays here, in order for each peer: while a send waits for room
+// in the socket, no other is started, and tx_alloc fails once all frames are in use.
 //
 // Owner/thread: one engine. Made and destroyed on any thread, driven by one in between. Pinned
 // payloads outlive the port.

@@ -101,7 +101,7 @@ void UringPort::on_sent(SendOp& op, int result) noexcept {
 
 // A batch is refused as a whole where a device cannot cut segments, or where one is larger than the
 // route's interface carries; the frames themselves may be fine. Only then may frames that followed
-// the batch overtake it.
+// the batch to the same peer overtake it.
 bool UringPort::retry_alone(SendOp& op, int error) noexcept {
   if (error == EIO) {
     gso_ = false;
