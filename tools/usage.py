@@ -1,6 +1,7 @@
-"""What a process has used, as the kernel counts it: of all its threads that live."""
+"""What processes have used, as the kernel counts it: those of one, of all its threads that live."""
 import os
 import re
+import time
 
 
 def cpu_s(process):
@@ -38,6 +39,23 @@ def resident_bytes(process):
 
 def descriptors(process):
     return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+class Others:
+    """Processors that programs other than this one and its children were using, and other guests of this machine's host."""
+
+    def __init__(self):
+        self.begin_s, self.begin_spent_s = time.monotonic(), self._spent_s()
+
+    def processors(self):
+        """Mean, since this was made. Of children, those that have ended and were waited for are known."""
+        return (self._spent_s() - self.begin_spent_s) / (time.monotonic() - self.begin_s)
+
+    @staticmethod
+    def _spent_s():
+        with open("/proc/stat", encoding="utf-8") as file:
+            user, nice, system, _, _, _, _, stolen, *_ = map(int, file.readline().split()[1:])
+        return (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def _number(name, status):

@@ -21,6 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "python"), HERE]
 import built  # noqa: E402
 import netlab  # noqa: E402
+from usage import Others  # noqa: E402
 
 PYTHON = "/usr/bin/python3"  # whose PyTorch is Debian's
 ALONE = "alone"
@@ -30,6 +31,7 @@ IMAGES = 512  # of a worker's share of a batch
 MTU = 9000
 WARM_UP = 4  # iterations whose times do not count
 PATIENCE_S = 120
+DISTURBED = 0.1  # of a processor, that other programs use
 
 
 def share_of(rank, i, labels):
@@ -233,11 +235,16 @@ def main():
     print(f"Digits classifier in PyTorch, {elements:,} parameters, {WORKERS} workers of {IMAGES} images each")
     print(f"network: virtual links of {rate_mbit:.0f} Mbit/s; {arguments.turns} runs of {arguments.iterations} iterations each, in turns\n",
           flush=True)
+    others = Others()
     try:
         results = runs.all(rate_mbit)
     except netlab.LabError as error:
         sys.exit(str(error))
+    theirs = others.processors()
     print_table(results, runs.alone(), computing, runs.predicted(trace, rate_mbit))
+    if theirs > DISTURBED:
+        print(f"Other programs used {theirs:.1f} of this machine's {os.cpu_count()} processors meanwhile, so these times say little; run it again "
+              "when it is quiet")
     print(f"Its timeline, for ui.perfetto.dev: {os.path.relpath(timeline_of(arguments.out, 0), ROOT)}")
 
 

@@ -158,7 +158,8 @@ class Tensors(PerfCase):
         self.assertTrue(wait_until(exchanging))
         second.kill()
         out, errors = self.finish(first, status=1)
-        self.assertRegex(errors, "mercury-perf: 64B: not measured: worker 1 of 2 .*: its program ended")
+        # Whether the barrier before a repeat or an exchange in it meets the end is chance.
+        self.assertRegex(errors, "mercury-perf: 64B: not measured: (barrier: )?worker 1 of 2 .*: its program ended")
         rows = json.loads(out)["rows"]
         self.assertRegex(rows[0]["not_measured"], "its program ended")
         self.assertEqual(rows[1]["not_measured"], "not tried after that")
