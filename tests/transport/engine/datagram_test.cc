@@ -89,7 +89,7 @@ TEST(Datagrams, LeaveTogetherWhereAFlushIsASystemCall) {
   const auto flushes_and_ns = [](bool flush_is_system_call) -> std::pair<uint32_t, uint64_t> {
     sim::NetworkConfig slow;
     slow.host_link.bytes_per_second = 62'500'000;
-    Lab lab(slow, {.tx_bound_bytes = 9'216}, {.flush_is_system_call = flush_is_system_call});
+    Lab lab(slow, {.tx_bound_bytes = 32'768}, {.flush_is_system_call = flush_is_system_call});
     EXPECT_TRUE(lab.connect());
     lab.run_for(20 * kMs);  // MTU probes are over
     const uint32_t before = lab.a().port->flushes;
@@ -103,6 +103,31 @@ TEST(Datagrams, LeaveTogetherWhereAFlushIsASystemCall) {
   EXPECT_GT(alone, kCount * 8 / 10);
   EXPECT_LT(together, kCount / 3);
   EXPECT_LT(together_ns, alone_ns * 101 / 100);
+}
+
+// Acknowledgements leave in between, and put nothing off.
+TEST(Datagrams, GatherNoLongerWhereBothSidesSend) {
+  constexpr uint32_t kCount = 1'000;
+  sim::NetworkConfig slow;
+  slow.host_link.bytes_per_second = 62'500'000;
+  Lab lab(slow, {.tx_bound_bytes = 32'768}, {.flush_is_system_call = true});
+  ASSERT_TRUE(lab.connect());
+  lab.run_for(20 * kMs);  // MTU probes are over
+  for (auto& host : lab.hosts) {
+    for (uint32_t i = 0; i < kCount; ++i) host->service.waiting.push_back({kToken, i, 1'400});
+  }
+  const auto all_have = [&](size_t count) {
+    return lab.run([&] {
+      return lab.a().service.acked.size() >= count && lab.b().service.acked.size() >= count;
+    });
+  };
+  ASSERT_TRUE(all_have(kCount / 5));  // what the bound lets a link have at once has left
+  for (auto& host : lab.hosts) host->port->most_flushed = 0;
+  ASSERT_TRUE(all_have(kCount));
+  for (auto& host : lab.hosts) {
+    EXPECT_GE(host->port->most_flushed, 4U);
+    EXPECT_LE(host->port->most_flushed, 6U) << "what the link carries in 100 us, and two more";
+  }
 }
 
 // The peer, which says nothing itself, hears of it at once: not when it is next heard.

@@ -80,17 +80,19 @@ TEST(Pacer, ASleepAndALongPassReleaseNoMore) {
   EXPECT_EQ(released(1'000'000'000, false), kBound) << "and forgotten";
 }
 
-// A thread that sleeps until there is something to do, and comes a little late.
+// A thread that sleeps until there is something to do, and comes late; where a link carries the
+// bound too fast for that, it does not sleep.
 TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
   constexpr uint32_t kFrame = 1538;
   constexpr uint64_t kBound = 64 * 1024;
-  constexpr uint64_t kLateNs = 10'000;
   struct Case {
     uint64_t rate;
+    uint64_t late_ns;
     uint64_t least_frames;  // of a batch, but for the first
   };
-  for (const Case& c :
-       {Case{2'500'000, 1}, Case{62'500'000, 4}, Case{125'000'000, 8}, Case{1'250'000'000, 20}}) {
+  for (const Case& c : {Case{2'500'000, 60'000, 1}, Case{62'500'000, 60'000, 4},
+                        Case{125'000'000, 60'000, 8}, Case{312'500'000, 60'000, 20},
+                        Case{625'000'000, 60'000, 1}, Case{1'250'000'000, 10'000, 1}}) {
     Pacer pacer(c.rate, kBound, nullptr, true);
     uint64_t now_ns = 1'000, sent_bytes = 0;
     for (uint64_t pass = 0; pass < 10'000; ++pass) {
@@ -104,9 +106,9 @@ TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
       sent_bytes += frames * kFrame;
       ASSERT_LE(sent_bytes - carried, kBound + kFrame) << "pass " << pass << " at " << c.rate;
       const uint64_t ready_ns = pacer.ready_at_ns();
-      pacer.begin_pass(ready_ns - 1, false);
-      ASSERT_FALSE(pacer.allows(ready_ns - 1)) << "pass " << pass << " at " << c.rate;
-      now_ns = ready_ns + kLateNs;
+      pacer.begin_pass(ready_ns - 3, false);  // rounded
+      ASSERT_FALSE(pacer.allows(ready_ns - 3)) << "pass " << pass << " at " << c.rate;
+      now_ns = ready_ns + c.late_ns;
     }
   }
 }
@@ -123,9 +125,10 @@ TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
     return allowed;
   };
   EXPECT_TRUE(sends(1'000'000)) << "the link is idle";
-  EXPECT_TRUE(sends(1'000'500)) << "it is about to be: a frame takes less than a thread to wake up";
-  EXPECT_TRUE(sends(1'001'000));
-  EXPECT_FALSE(sends(1'001'500)) << "it has something for 28.5 us";
+  for (uint64_t now_ns = 1'000'500; now_ns <= 1'005'000; now_ns += 500) {
+    EXPECT_TRUE(sends(now_ns)) << "it may be, before a thread that sleeps comes back";
+  }
+  EXPECT_FALSE(sends(1'005'500)) << "it has something for 104.5 us";
   EXPECT_EQ(pacer.ready_at_ns(), 1'010'000U);
   EXPECT_TRUE(sends(1'010'000));
   for (int frame = 0; frame < 20; ++frame) pacer.sent(kFrame, 1'010'000);
@@ -134,12 +137,25 @@ TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
   EXPECT_TRUE(sends(1'110'000));
 }
 
+// An engine sends acknowledgements at once, and more often than what gathers goes.
+TEST(Pacer, WhatLeavesAtOnceDoesNotPutOffWhatGathers) {
+  Pacer pacer(62'500'000, 64 * 1024, nullptr, true);
+  pacer.begin_pass(1'000'000, false);
+  while (pacer.allows(1'000'000)) pacer.sent(1'538, 1'000'000);
+  for (uint64_t now_ns = 1'050'000; now_ns < 1'100'000; now_ns += 10'000) {
+    pacer.begin_pass(now_ns, false);
+    EXPECT_FALSE(pacer.allows(now_ns));
+    pacer.sent(100, now_ns);
+  }
+  EXPECT_LT(pacer.ready_at_ns(), 1'120'000U) << "the link has carried the bound's excess by then";
+}
+
 TEST(Pacer, WhileEnginesWaitForTheSameLinkNothingGathers) {
   const auto link = std::make_shared<SharedLink>();
-  Pacer pacer(1'000'000'000, 100'000, link, true);
-  Pacer other(1'000'000'000, 100'000, link, true);
+  Pacer pacer(1'000'000'000, 400'000, link, true);
+  Pacer other(1'000'000'000, 400'000, link, true);
   pacer.begin_pass(1'001'000, false);
-  for (int frame = 0; frame < 60; ++frame) pacer.sent(1'000, 1'001'000);
+  for (int frame = 0; frame < 240; ++frame) pacer.sent(1'000, 1'001'000);
   pacer.begin_pass(1'002'000, false);
   EXPECT_FALSE(pacer.allows(1'002'000)) << "what it has gathers";
   other.begin_pass(1'002'000, false);

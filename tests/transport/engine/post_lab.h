@@ -113,6 +113,7 @@ class CountedPort : public PortDecorator<sim::SimPort> {
   }
   void tx_flush(uint64_t now_ns) noexcept {
     flushes += unflushed > 0 ? 1 : 0;
+    most_flushed = std::max(most_flushed, unflushed);
     unflushed = 0;
     decorated().tx_flush(now_ns);
   }
@@ -125,6 +126,7 @@ class CountedPort : public PortDecorator<sim::SimPort> {
   std::set<uint16_t> refused;  // source ports, from 0 on
   uint32_t unflushed = 0;
   uint32_t flushes = 0;  // that had frames
+  uint32_t most_flushed = 0;
 
  private:
   Result<PathId> note(Result<PathId> path) {
