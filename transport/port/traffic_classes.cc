@@ -47,7 +47,7 @@ std::optional<TrafficClasses> TrafficClasses::parse(std::string_view text) {
   return out;
 }
 
-uint8_t TrafficClasses::dscp_of(const std::byte* frame) const noexcept {
+uint32_t TrafficClasses::priority_of(const std::byte* frame) noexcept {
   auto type = static_cast<wire::FrameType>(frame[offsetof(wire::CommonHeader, type)]);
   size_t priority_at = offsetof(wire::DatagramHeader, priority);
   if (type == wire::FrameType::kPart) {  // as what it is a part of
@@ -56,12 +56,17 @@ uint8_t TrafficClasses::dscp_of(const std::byte* frame) const noexcept {
     type = static_cast<wire::FrameType>(of_type.value());
     priority_at = offsetof(wire::PlainHeader, grant);
   }
-  if (type == wire::FrameType::kStream) return 0;
-  if (!wire::is_datagram(type)) return classes_[0].dscp;
+  if (type == wire::FrameType::kStream) return kPriorities;
+  if (!wire::is_datagram(type)) return 0;
   wire::Be16 priority;
   std::memcpy(&priority, frame + priority_at, sizeof priority);
+  return priority.value();
+}
+
+uint8_t TrafficClasses::dscp_of(const std::byte* frame) const noexcept {
+  const uint32_t priority = priority_of(frame);
   for (size_t i = 0; i < count_; ++i) {
-    if (priority.value() < classes_[i].below) return classes_[i].dscp;
+    if (priority < classes_[i].below) return classes_[i].dscp;
   }
   return 0;
 }

@@ -25,6 +25,10 @@ class TrafficClasses {
   // list. An empty one is of no classes.
   static std::optional<TrafficClasses> parse(std::string_view text);
 
+  // Of a frame of which the header is there: a datagram's priority, and 0, before all others, of
+  // what datagrams wait for. A stream's does not say: kPriorities.
+  static uint32_t priority_of(const std::byte* frame) noexcept;
+
   bool any() const noexcept { return count_ > 0; }
   // IPv4's type of service, IPv6's traffic class of this frame, of which the header is there; with
   // the mark that it may be marked (port.h).

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "tests/transport/port/port_suite.h"
+#include "tests/transport/port/uring_lab.h"
 #include "transport/port/uring/socket.h"
 
 namespace mercury::uring {
@@ -36,12 +37,6 @@ using port_suite::holds;
 using port_suite::receive;
 using port_suite::Received;
 using port_suite::send;
-
-std::unique_ptr<UringPort> open(const char* address, Counters& counters) {
-  auto port = UringPort::create({.local = *Endpoint::parse(address)}, counters);
-  EXPECT_TRUE(port) << port.error().message;
-  return std::move(*port);
-}
 
 // Loopback delivers inside the sender's system call: what is sent can be received at once.
 template <bool kV4>
@@ -92,43 +87,6 @@ TEST(UringPort, TheDescriptorWakesOnFrames) {
   lab.a().tx_flush(0);
   EXPECT_EQ(poll(&fd, 1, 10'000), 1);
   EXPECT_FALSE(lab.b().prepare_sleep());
-}
-
-// As where a sum goes to each worker in turn. What left together comes in one buffer.
-TEST(UringPort, FramesToOnePeerLeaveTogetherThoughThoseToOthersAreBetween) {
-  constexpr uint32_t kPeers = 3;
-  constexpr uint32_t kEach = 8;
-  Counters counters;
-  const auto sender = open("127.0.0.1:0", counters);
-  std::vector<std::unique_ptr<UringPort>> peers;
-  std::vector<PathId> paths;
-  for (uint32_t peer = 0; peer < kPeers; ++peer) {
-    peers.push_back(open("127.0.0.1:0", counters));
-    paths.push_back(*sender->open_path(peers.back()->info().local));
-  }
-  const auto send_by_turns = [&](auto bytes_of) {
-    for (uint32_t i = 0; i < kEach; ++i) {
-      for (const PathId path : paths) ASSERT_TRUE(send(*sender, path, i, bytes_of(i)));
-    }
-    sender->tx_flush(0);
-  };
-  const auto expect_in_order = [&](uint32_t buffers) {
-    for (const auto& peer : peers) {
-      std::array<RxFrame, 2 * kEach> burst;
-      ASSERT_EQ(peer->rx_burst(burst, 0), kEach);
-      for (uint32_t i = 0; i < kEach; ++i) {
-        EXPECT_TRUE(holds(burst[i].payload, i)) << i;
-      }
-      EXPECT_EQ(peer->buffers_in_use(), buffers);
-      peer->rx_release();
-    }
-  };
-  send_by_turns([](uint32_t) { return 1'000U; });
-  expect_in_order(1);
-  send_by_turns([](uint32_t i) { return i == 3 ? 500U : 1'000U; });  // a shorter one ends its batch
-  expect_in_order(2);
-  send_by_turns([](uint32_t i) { return 500U + i; });  // and a longer one goes into none
-  expect_in_order(kEach);
 }
 
 uint64_t monotonic_ns() {
@@ -369,57 +327,6 @@ TEST(UringPort, DestructionReleasesPinsOfWhatWasNeverSent) {
   lab.port_a.reset();
   EXPECT_FALSE(lab.b().pin_busy(pin));
 }
-
-// A plain socket of the kernel's on the same loopback, to look at the port from outside.
-class PlainSocket {
- public:
-  explicit PlainSocket(const Endpoint& like) : v4_(like.ip.is_v4()) {
-    fd_ = socket(v4_ ? AF_INET : AF_INET6, SOCK_DGRAM, 0);
-    const Endpoint any{like.ip, 0};
-    sockaddr_storage address;
-    const socklen_t bytes = write_address(any, address);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    const int on = 1;
-    setsockopt(fd_, v4_ ? IPPROTO_IP : IPPROTO_IPV6, v4_ ? IP_RECVTOS : IPV6_RECVTCLASS, &on,
-               sizeof on);
-    socklen_t length = sizeof address;
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
-    EXPECT_TRUE(read_source(&address, length, local_));
-  }
-  ~PlainSocket() { ::close(fd_); }
-  const Endpoint& local() const { return local_; }
-  void send(const Endpoint& to, int traffic_class, size_t bytes) {
-    setsockopt(fd_, v4_ ? IPPROTO_IP : IPPROTO_IPV6, v4_ ? IP_TOS : IPV6_TCLASS, &traffic_class,
-               sizeof traffic_class);
-    sockaddr_storage address;
-    const socklen_t length = write_address(to, address);
-    const std::vector<char> data(bytes);
-    EXPECT_EQ(sendto(fd_, data.data(), bytes, 0, reinterpret_cast<sockaddr*>(&address), length),
-              static_cast<ssize_t>(bytes));
-  }
-  // The traffic class of the next datagram.
-  int receive_class() {
-    char data[64];
-    alignas(cmsghdr) char control[64];
-    iovec part{data, sizeof data};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    EXPECT_GE(recvmsg(fd_, &message, 0), 0);
-    uint8_t value = 0xff;
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-      std::memcpy(&value, CMSG_DATA(c), 1);
-    }
-    return value;
-  }
-
- private:
-  bool v4_;
-  int fd_;
-  Endpoint local_;
-};
 
 template <class L>
 void expect_ecn_both_ways() {

@@ -16,7 +16,7 @@ namespace mercury::uring {
 // The kernel cuts at most 64 segments (UDP_MAX_SEGMENTS) of at most one IP packet's bytes.
 inline constexpr uint32_t kMaxSegments = 64;
 inline constexpr uint32_t kMaxGsoBytes = 65'000;
-// Queued frames among which a send finds those that go with it: as many as a pass sends.
+// Queued frames among which a send finds those that go with it, so that what it costs is bounded.
 inline constexpr uint32_t kMostLookedAt = 64;
 // Sends per system call. The ring's memory counts as locked, and grows with this: a few ports must
 // fit into 64 KiB, the least limit (ulimit -l) that is usual.

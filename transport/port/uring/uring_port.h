@@ -4,8 +4,8 @@
 //
 // Receiving: one multishot RECVMSG over a ring of provided buffers, with UDP GRO, so that one
 // completion brings many frames. Sending: frames queued in one pass leave as few SENDMSG,
-// equal-sized ones to one peer joined by UDP GSO, all submitted by one system call. So frames to
-// one peer may overtake those to others: 63 at most. Sends copy:
+// equal-sized ones of one path joined by UDP GSO, all submitted by one system call. So frames of
+// one path may overtake those of others, unless these are more urgent. Sends copy:
 // with zero-copy send (SENDMSG_ZC) a frame costs the sending thread 1.2 to 2.1 times as much CPU
 // over loopback and over veth, alone or joined, of 1,400 and of 8,900 bytes, for the kernel pins
 // pages, answers twice, and copies every payload all the same before a local socket gets it

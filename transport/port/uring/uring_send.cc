@@ -101,7 +101,7 @@ void UringPort::on_sent(SendOp& op, int result) noexcept {
 
 // A batch is refused as a whole where a device cannot cut segments, or where one is larger than the
 // route's interface carries; the frames themselves may be fine. Only then may frames that followed
-// the batch to the same peer overtake it.
+// the batch on the same path overtake it.
 bool UringPort::retry_alone(SendOp& op, int error) noexcept {
   if (error == EIO) {
     gso_ = false;
@@ -129,8 +129,7 @@ void UringPort::tx_flush(uint64_t) noexcept {
   }
 }
 
-// Starts as many sends as one system call takes. False: there is nothing to send. Frames to one
-// peer keep their order; those to others may overtake them.
+// Starts as many sends as one system call takes. False: there is nothing to send.
 bool UringPort::start_sends() noexcept {
   if (!retry_.empty()) {
     queue_.insert(queue_.begin(), retry_.begin(), retry_.end());
@@ -182,23 +181,28 @@ bool UringPort::start_send(uint32_t first) noexcept {
   return true;
 }
 
-// Takes what goes into one SENDMSG out of the queue: frames to one peer and of one traffic class,
-// all of one size except that the last may be shorter. Those to others in between, as where a sum
-// goes to each worker in turn, stay. Returns the number of parts.
+// Takes what goes into one SENDMSG out of the queue: frames of one path and traffic class, all of
+// one size except that the last may be shorter. Those of others in between, as where a sum goes to
+// each worker in turn, stay, and none that is less urgent goes before them. Returns the number of
+// parts.
 uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
   const Frame& leader = frames_[queue_[first]];
   const bool batch =
       gso_ && !leader.alone && leader.total() <= paths_[leader.path.value].segment_limit;
   uint32_t parts = 0, total = 0;
+  uint32_t passed_over = TrafficClasses::kPriorities;  // the most urgent that stays
   op.frame_count = 0;
   const auto end = std::min<size_t>(queue_.size(), first + (batch ? kMostLookedAt : 1));
   for (size_t i = first; i < end && op.frame_count < kMaxSegments; ++i) {
     if (queue_[i] == kTaken) continue;
     Frame& frame = frames_[queue_[i]];
-    if (frame.path != leader.path) continue;
-    if (i > first &&
-        (frame.total() > leader.total() || frame.alone || frame.class_byte != leader.class_byte ||
-         total + frame.total() > kMaxGsoBytes)) {
+    if (frame.path != leader.path) {
+      passed_over = std::min(passed_over, TrafficClasses::priority_of(frame.data));
+      continue;
+    }
+    if (i > first && (frame.total() > leader.total() || frame.class_byte != leader.class_byte ||
+                      total + frame.total() > kMaxGsoBytes ||
+                      TrafficClasses::priority_of(frame.data) > passed_over)) {
       break;
     }
     op.parts[parts++] = {frame.data, frame.bytes};
