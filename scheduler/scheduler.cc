@@ -15,11 +15,19 @@
 namespace mercury {
 namespace {
 
+// Where the last chunk of a session was cut, at the rank at which it is linked. As long as what it
+// holds there only grows, its next one is cut there too, without the dozen lookups of the tries,
+// each of which waits for the one before.
+struct LastCut {
+  RangeNode* range = nullptr;     // null: look it up
+  PriorityList* place = nullptr;  // the session's, if others share the range
+  ScheduledChunk chunk;
+};
+
 // A power of two: sessions are looked up by number for each chunk, in a shift.
 struct alignas(128) SessionNode {
+  LastCut last;
   uint64_t chunks = 0;  // of its own ranges
-  RangeQueue queue;
-  SharedPlaces places;
   uint64_t shared_chunks = 0;
   uint32_t next = kNil;  // in its job's list at priority linked_at
   uint32_t prev = kNil;
@@ -30,6 +38,8 @@ struct alignas(128) SessionNode {
   bool present = false;
   bool blocked = false;
   bool linked = false;  // it may send, and its job knows
+  RangeQueue queue;
+  SharedPlaces places;
 };
 static_assert(sizeof(SessionNode) == 256, "an idle session holds nothing but this");
 
@@ -50,21 +60,12 @@ struct alignas(128) JobNode {
 };
 static_assert(sizeof(JobNode) == 128);
 
-// Where the last chunk was cut. As long as nothing else changes, the next one is cut there too
-// without the dozen lookups of the tries, each of which waits for the one before.
-struct LastCut {
-  RangeNode* range = nullptr;  // of a session that is alone at its priority; null: look it up
-  SessionNode* session = nullptr;
-  uint32_t turn = 0;  // turn_of() the chunk's job
-  ScheduledChunk chunk;
-};
-
-struct LastSharedCut {
-  RangeNode* range = nullptr;
-  PriorityList* place = nullptr;  // of the session in it; null: look it up
-  SessionNode* session = nullptr;
-  uint32_t turn = 0;
-  ScheduledChunk chunk;
+// The sessions that take turns now: as long as none comes to stand elsewhere, the first of them is
+// next.
+struct LastTurn {
+  SessionNode* first = nullptr;  // null: look it up
+  PriorityList* list = nullptr;
+  uint32_t job = 0;  // turn_of() it
 };
 
 struct Removed {  // what a session that is gone had queued
@@ -107,8 +108,7 @@ struct Scheduler::State {
   std::vector<Removed> removed;
   uint64_t chunks = 0;
   uint32_t linked_sessions = 0;
-  LastCut last;
-  LastSharedCut last_shared;
+  LastTurn last;
   struct Stock {  // what is free in the pools
     uint32_t ranges;
     uint32_t leaves;
@@ -149,8 +149,11 @@ struct Scheduler::State {
   // Puts a session that may send at the end of the list of its most urgent priority.
   void link(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    s.linked_at = rank(s);
-    PriorityList& list = *jobs[turn_of(s.job)].sessions.ensure(s.linked_at, session_nodes);
+    last.first = nullptr;
+    const uint16_t at = rank(s);
+    if (at != s.linked_at) s.last.range = nullptr;
+    s.linked_at = at;
+    PriorityList& list = *jobs[turn_of(s.job)].sessions.ensure(at, session_nodes);
     s.next = kNil;
     s.prev = list.tail;
     (list.tail == kNil ? list.head : sessions[list.tail].next) = index;
@@ -161,6 +164,7 @@ struct Scheduler::State {
   }
   void unlink(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
+    last.first = nullptr;
     PriorityTrie& trie = jobs[turn_of(s.job)].sessions;
     PriorityList& list = trie.at(s.linked_at, session_nodes);
     (s.prev == kNil ? list.head : sessions[s.prev].next) = s.next;
@@ -169,10 +173,9 @@ struct Scheduler::State {
     s.linked = false;
     --linked_sessions;
   }
-  // To the end of the list where it comes first, before others.
-  void rotate(uint32_t index) noexcept {
+  // To the end of its list, in which it comes first, before others.
+  void rotate(PriorityList& list, uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    PriorityList& list = jobs[turn_of(s.job)].sessions.at(s.linked_at, session_nodes);
     list.head = s.next;
     sessions[list.head].prev = kNil;
     s.next = kNil;
@@ -224,31 +227,29 @@ struct Scheduler::State {
     jobs[s.job.value].shared_chunks += added - taken;
     chunks += added - taken;
   }
+  // From the range of which the session's last chunk was, unless it was its last but one.
   bool cut_again(ScheduledChunk& out) noexcept {
-    if (last.range == nullptr || last.range->chunks.count < 2 || !round.keeps_turn(last.turn)) {
-      return false;
+    if (last.first == nullptr || !round.keeps_turn(last.job)) return false;
+    SessionNode& s = *last.first;
+    RangeNode* const range = s.last.range;
+    if (range == nullptr) return false;
+    if (s.last.place == nullptr) {
+      if (range->chunks.count < 2) return false;
+      out = s.last.chunk;
+      out.key.chunk = range->chunks.take_first();
+      count(s, 0, 1);
+    } else {
+      uint32_t& taken = s.last.place->tail;
+      if (range->chunks.count - taken < 2) return false;
+      out = s.last.chunk;
+      out.key.chunk = range->chunks.at(taken++);
+      count_shared(s, 0, 1);
     }
-    out = last.chunk;
-    out.key.chunk = last.range->chunks.take_first();
-    count(*last.session, 0, 1);
-    return true;
-  }
-  // The same where the session has a place in a range.
-  bool cut_shared_again(ScheduledChunk& out) noexcept {
-    if (last_shared.place == nullptr ||
-        last_shared.range->chunks.count - last_shared.place->tail < 2 ||
-        !round.keeps_turn(last_shared.turn)) {
-      return false;
+    if (s.next != kNil) {
+      rotate(*last.list, out.session.value);
+      last.first = &sessions[last.list->head];
     }
-    out = last_shared.chunk;
-    out.key.chunk = last_shared.range->chunks.at(last_shared.place->tail++);
-    count_shared(*last_shared.session, 0, 1);
     return true;
-  }
-  // Something has changed.
-  void forget_last() noexcept {
-    last.range = nullptr;
-    last_shared.place = nullptr;
   }
 
   // A range that does not continue the session's last one. False: no node is free.
@@ -259,7 +260,7 @@ struct Scheduler::State {
     count(s, range.chunks.count, 0);
     if (appended == RangeQueue::Appended::kNew) {
       settle(&jobs[s.job.value]);
-      forget_last();
+      s.last.range = nullptr;
       place(index);
     }
     return true;
@@ -268,9 +269,7 @@ struct Scheduler::State {
   [[gnu::noinline]] void stand(SessionSlot slot, const SharedRanges::Appended& at,
                                uint16_t priority) noexcept {
     SessionNode& s = sessions[slot.value];
-    if (!s.places.stand(at, priority, pools)) return;
-    forget_last();
-    place(slot.value);
+    if (s.places.stand(at, priority, pools)) place(slot.value);
   }
   // Of a session that has places, and ranges of its own: beside places, those are retransmissions,
   // and so go first. False: there is none of `priority`.
@@ -292,7 +291,9 @@ struct Scheduler::State {
       s.unit_priority = chunk.priority;
     }
     place(index);
-    if (s.linked && s.next != kNil) rotate(index);
+    if (s.linked && s.next != kNil) {
+      rotate(jobs[turn_of(s.job)].sessions.at(s.linked_at, session_nodes), index);
+    }
   }
 };
 
@@ -356,18 +357,17 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
 void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
   state_->jobs[slot.value].unit_chunks = chunks;
-  state_->forget_last();
   for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
     SessionNode& session = state_->sessions[i];
     if (!session.present || session.job != slot) continue;
     session.unit_left = 0;
+    session.last.range = nullptr;
     state_->place(i);
   }
 }
 
 void Scheduler::remove_session(SessionSlot slot) {
   if (!state_->has(slot)) return;
-  state_->forget_last();
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
   state_->count(session, 0, session.chunks);
@@ -386,11 +386,11 @@ JobSlot Scheduler::job_of(SessionSlot slot) const noexcept {
 
 void Scheduler::leave_shared(SessionSlot slot) {
   if (!state_->has(slot) || state_->sessions[slot.value].places.empty()) return;
-  state_->forget_last();
   SessionNode& session = state_->sessions[slot.value];
   const JobNode& job = state_->jobs[session.job.value];
   state_->removed.push_back({{}, session.places, job.shared, session.job, job.life});
   session.places = SharedPlaces();
+  session.last.range = nullptr;
   session.unit_left = 0;
   state_->count_shared(session, 0, session.shared_chunks);
   state_->place(slot.value);
@@ -441,7 +441,7 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
   State& st = *state_;
   if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
-  st.forget_last();
+  session.last.range = nullptr;
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
   st.settle(&st.jobs[session.job.value]);
   st.count(session, one_chunk.chunks.count, 0);
@@ -451,14 +451,15 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
 
 bool Scheduler::next(ScheduledChunk& out) noexcept {
   State& st = *state_;
-  if (st.cut_again(out) || st.cut_shared_again(out)) return true;
-  st.forget_last();
-  const uint32_t job_index =
+  if (st.cut_again(out)) return true;
+  st.last.first = nullptr;
+  const uint32_t turn =
       st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
-  if (job_index == kNil) return false;
-  PriorityTrie& trie = st.jobs[job_index].sessions;
+  if (turn == kNil) return false;
+  PriorityTrie& trie = st.jobs[turn].sessions;
   const uint16_t rank = trie.top(st.session_nodes);
-  const uint32_t index = trie.at(rank, st.session_nodes).head;
+  PriorityList& list = trie.at(rank, st.session_nodes);
+  const uint32_t index = list.head;
   SessionNode& session = st.sessions[index];
   const uint16_t priority = session.unit_left == 0 ? rank : session.unit_priority;
   out.session = SessionSlot(index);
@@ -473,16 +474,15 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
     st.count_shared(session, 0, 1);
   }
   if (cut.range == nullptr) st.settle(&st.jobs[session.job.value]);
+  session.last.range = nullptr;
   if (st.jobs[session.job.value].unit_chunks > 1) {
     st.go_on_with_unit(index, cut.range != nullptr, out);
   } else if (!cut.more) {
     st.place(index);
-  } else if (session.next != kNil) {
-    st.rotate(index);
-  } else if (place == nullptr) {
-    st.last = {cut.range, &session, st.turn_of(out.job), out};
   } else {
-    st.last_shared = {cut.range, place, &session, st.turn_of(out.job), out};
+    if (cut.range != nullptr) session.last = {cut.range, place, out};
+    if (session.next != kNil) st.rotate(list, index);
+    st.last = {&st.sessions[list.head], &list, turn};
   }
   return true;
 }
@@ -493,14 +493,12 @@ void Scheduler::charge(JobSlot job, uint32_t bytes) noexcept {
 
 void Scheduler::block(SessionSlot slot) noexcept {
   if (!state_->has(slot)) return;
-  state_->forget_last();
   state_->sessions[slot.value].blocked = true;
   state_->place(slot.value);
 }
 
 void Scheduler::unblock(SessionSlot slot) noexcept {
   if (!state_->has(slot)) return;
-  state_->forget_last();
   state_->sessions[slot.value].blocked = false;
   state_->place(slot.value);
 }
