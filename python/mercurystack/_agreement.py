@@ -41,6 +41,20 @@ def describe(model: torch.nn.Module, managed: Iterable[str], more: str) -> list[
     return [*lines, more]
 
 
+def state_of(optimizer: torch.optim.Optimizer) -> str:
+    """Of how many parameters an optimizer has something, and a digest of it: a checkpoint was loaded, or it has made steps."""
+    state = optimizer.state_dict()["state"]
+    digest = hashlib.sha256()
+    for number, kept in sorted(state.items()):
+        for name, value in sorted(kept.items()):
+            digest.update(f"{number} {name} ".encode())
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized:
+                digest.update(bytes_of(value.cpu()).numpy())
+            elif isinstance(value, (bool, int, float, str)):
+                digest.update(str(value).encode())
+    return f"with state of {len(state)} parameters ({digest.hexdigest()[:8]})" if state else "without state"
+
+
 def agree(lines: list[str], model: torch.nn.Module, context: Context, job: Job, first_number: int, broadcast: bool) -> None:
     """That the workers make the same optimizer, and a model that can be broadcast. ValueError: they do not, or it cannot. Without
     `broadcast` nobody is waited for, so that this worker learns of others that have it by their end alone."""

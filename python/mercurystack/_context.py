@@ -281,7 +281,8 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     lacks = [what for what, there in (("rank", known.rank >= 0), ("workers", known.workers >= 1), ("rendezvous", rendezvous)) if not there]
     if lacks:
         raise ValueError(f"serve: neither the call nor a launcher's environment says {' or '.join(lacks)}: every worker needs a rank, how many "
-                         "workers there are, and a rendezvous, which is worker 0's address")
+                         "workers there are, and a rendezvous, which is worker 0's address: start it with torchrun or mpirun, set MERCURY_RANK, "
+                         "MERCURY_WORKERS and MERCURY_RENDEZVOUS, or pass them as rank=, workers= and rendezvous=")
     # Where nobody says how many, the library counts the rendezvous: several of them would be daemons, which do not serve here.
     servers = asked.servers or (known.servers if "," not in rendezvous else 0)
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),

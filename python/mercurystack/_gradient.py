@@ -202,7 +202,9 @@ class ManagedParameter:
 
     def arrive(self) -> None:
         """The sum is in Mercury's memory. Where a signal's handler interrupts it, it can be called again."""
-        found = self.parameter.grad
+        operation, was_due, found = self.operation, self.due is not None, self.parameter.grad
+        if operation is None:  # a signal's handler has called flush() meanwhile
+            return
         if found is self.watched and not self._is_apart:  # mostly
             self._show(self.gradient)
             self.operation = None
@@ -210,13 +212,18 @@ class ManagedParameter:
         in_place = found is self.watched or found is self.gradient
         if not in_place:
             self._refuse_anothers(found)
-        if self._is_apart:
+        zeroes = self.to_zero or found is None
+        if self._is_apart and self.operation is operation:
             if self._stage is None:
                 self.gradient.copy_(self._memory)
             else:
                 self._stage.bring(self.gradient, self._memory)
+        if was_due and self.due is None:  # a signal's handler has called flush() meanwhile
+            if self._is_apart and zeroes:
+                self.gradient.zero_()
+            return
         if found is None:
-            self.to_zero, self.taken_away = True, self.due is None
+            self.to_zero, self.taken_away = True, not was_due
             in_place = True
         if in_place:
             self._show(self.gradient)
@@ -249,6 +256,7 @@ class ManagedParameter:
         if self.watched._moved or self.gradient.data_ptr() != self._address:
             self._lay()
         self.gradient.zero_()
+        self.to_zero = False
         self.to_use()
 
     def drop(self) -> None:

@@ -11,7 +11,7 @@ import time
 import weakref
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from mercurystack import _native
 from mercurystack._flight import Flight, Use
@@ -266,6 +266,7 @@ class Job:
         self._rejoin_ms: int = native.rejoin_ms
         self._quorum: int = native.quorum
         self._tensors: dict[int, Tensor] = {}
+        self._before_end: list[Callable[[], None]] = []  # what those who use it have to do before a `with` block of it ends in order
         self._terms: Optional[Operation] = None  # of the newest ScheduledOptimizer, if nobody has waited for it
 
     # ---- about this member, also when the job is closed ----------------------------------------
@@ -398,6 +399,8 @@ class Job:
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         if error is None:
+            for call in self._before_end:
+                call()
             self.close()
         else:
             self.abandon()

@@ -11,11 +11,12 @@ import torch
 from mercurystack import _agreement, _meeting
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import ManagedParameter
+from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
 from mercurystack._staging import DEVICES, Stages
 from mercurystack._tensors import FLOATING
 
+_MOST_NUMBERS = 1 << 28  # first_number is below
 # Why they are refused.
 _NOT_ONE_BY_ONE = {"LBFGS": "evaluates the model several times a step", "SparseAdam": "wants sparse gradients"}
 
@@ -39,6 +40,25 @@ def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
             raise ValueError(f"{place or 'the model'}: it is scripted, so that nothing can be put around its calls: script it behind the training")
         if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
             raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
+
+
+def check_kinds(optimizer: object, model: object, context: object, job: object) -> None:
+    """TypeError: an argument is something else."""
+    for name, value, kind in (("optimizer", optimizer, torch.optim.Optimizer), ("model", model, torch.nn.Module), ("context", context, Context),
+                              ("job", job, Job)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: expected {'an' if name == 'optimizer' else 'a'} {kind.__module__.partition('.')[0]} {kind.__name__}, got "
+                            f"{type(value).__name__}")
+
+
+def check_numbers(backward_passes_per_step: int, first_number: int, wire_dtype: Optional[torch.dtype]) -> None:
+    """ValueError: one is out of its range."""
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step: expected 1 or more, got {backward_passes_per_step}")
+    if wire_dtype not in (None, *WIRE_DTYPES):
+        raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
+    if not 0 <= first_number < _MOST_NUMBERS:
+        raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
 
 
 def check_job(job: Job, is_elastic: bool, quorum: int, broadcast: bool, finite: bool) -> None:

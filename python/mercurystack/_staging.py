@@ -44,6 +44,9 @@ class Leaving:
         self._begun = begun
 
     def wait(self) -> None:
+        failure = self._begun.exception()
+        if failure is not None:
+            raise failure.with_traceback(None)  # of the thread that sends, and of its pool
         self._begun.result().wait()
 
     def done(self) -> bool:

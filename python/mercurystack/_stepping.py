@@ -79,6 +79,7 @@ class Stepper:
         self._known: Optional[Callable[..., Any]] = None
         self._bare: Optional[Callable[..., Any]] = None  # of the known one
         self._running: Optional[list[int]] = None  # the thread of the step that runs: another list for each step
+        self._all: list[dict[str, Any]] = []  # the groups that are the optimizer's when none runs
         self._hooks = [getattr(optimizer, name) for name in _OWN_HOOKS if hasattr(optimizer, name)]
         of_all = sys.modules[torch.optim.Optimizer.__module__]
         self._hooks += [getattr(of_all, name) for name in _ALL_HOOKS if hasattr(of_all, name)]
@@ -88,6 +89,8 @@ class Stepper:
         optimizer, before = self._optimizer, self._running  # of a step that calls the model, whose parameters have one due
         saved = optimizer.param_groups
         check = None if self._tried else _Before(groups, self._parameters)
+        if before is None:
+            self._all = saved
         try:
             self._running, optimizer.param_groups = [threading.get_ident()], groups
             step = type(optimizer).step
@@ -105,6 +108,18 @@ class Stepper:
         if check is not None:
             check.check(type(optimizer).__name__, groups)
             self._tried = bool(check.others)
+
+    @contextlib.contextmanager
+    def with_all_groups(self) -> Iterator[None]:
+        """For who asks for the optimizer's state within a step, as a signal's handler may."""
+        groups, running = self._optimizer.param_groups, self._running
+        if running is not None and running[0] == threading.get_ident():
+            self._optimizer.param_groups = self._all
+        try:
+            yield
+        finally:
+            if running is not None:
+                self._optimizer.param_groups = groups
 
     def reads(self, one: ManagedParameter, lock: _Lock) -> bool:
         """Whether a step reads the gradient, on this thread. Where one runs on another thread, this one waits for the lock.

@@ -10,24 +10,30 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, Protocol, Sequence, TypeVar, cast
 
+from mercurystack._errors import MercuryError
+
 if TYPE_CHECKING:
     from mercurystack._gradient import ManagedParameter
 
 Torn = tuple[str, Sequence["ManagedParameter"], BaseException]  # what was cut off, of which parameters, and by what
 
 _NAMED = 3  # parameters in an error
-_OWN = (os.path.dirname(os.path.abspath(__file__)), contextlib.__file__)
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def is_own(failure: BaseException) -> bool:
-    """Whether Mercury has raised it below the caller, and no handler or hook of the program's."""
+    """Whether Mercury has raised it below the caller, and no handler or hook of the program's: one that another thread puts into this
+    one has no frame of the program's, either, and passes for Mercury's if it is of these classes."""
     trace = failure.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
             return False
         trace = trace.tb_next
-    return isinstance(failure, Exception)
+    return isinstance(failure, _KINDS) and not isinstance(failure, RecursionError)
+
+
+_OWN = (os.path.dirname(is_own.__code__.co_filename) + os.sep, contextlib.contextmanager.__code__.co_filename)  # as tracebacks have it
+_KINDS = (MercuryError, RuntimeError, ValueError, FloatingPointError)
 
 
 def refuse(torn: Torn) -> NoReturn:
@@ -75,7 +81,7 @@ def tears_backward(call: Callable[[Any, ManagedParameter], None]) -> Callable[..
             call(self, one)
         except BaseException as failure:
             if self._torn is None:
-                self._torn, self._is_due = ("the backward pass", self._parameters, failure), True
+                self._torn, self._is_due = ("the backward pass", (one,), failure), True
                 if is_own(failure):
                     self._torn = None
             raise

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable
 
 import torch
+
+from mercurystack._errors import MercuryError
+from mercurystack._stepping import Stepper
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
@@ -13,10 +17,16 @@ class WrappedOptimizer(torch.optim.Optimizer):
     would make groups and state of its own."""
 
     _optimizer: torch.optim.Optimizer
+    _stepper: Stepper
 
     def flush(self) -> None:
         """Takes the step that is due, for all parameters."""
         raise NotImplementedError
+
+    def _flush_at_end(self) -> None:
+        """Of its job. What fails is raised again by who uses the model next."""
+        with contextlib.suppress(MercuryError, RuntimeError, FloatingPointError):
+            self.flush()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -36,7 +46,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
         @functools.wraps(call)
         def flushed(*arguments: Any, **named: Any) -> Any:
             self.flush()
-            return call(*arguments, **named)
+            with self._stepper.with_all_groups():
+                return call(*arguments, **named)
         return flushed
 
     def register_step_pre_hook(self, hook: Any) -> Any:

@@ -26,7 +26,7 @@ from mercurystack import _agreement, _making, _trace
 from mercurystack._attendance import Attendance, give, refuse_next_life
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter, zero_all
+from mercurystack._gradient import LEAST_URGENT, ManagedParameter, zero_all
 from mercurystack._job import Job
 from mercurystack._meeting import STATE, Elastic, Meeting, Step
 from mercurystack._operation import Operation
@@ -43,13 +43,13 @@ __all__ = ["Elastic", "ScheduledOptimizer", "Step", "Summary"]
 
 # Calls of the inner optimizer that read or set what its updates use.
 _STATES = ("state_dict", "load_state_dict")
-_MOST_NUMBERS = 1 << 28  # first_number is below
 
 
 class ScheduledOptimizer(WrappedOptimizer):
     """An optimizer around `optimizer`, for the parameters of `model` that it has.
 
-    context, job: this worker's. Both are the caller's to close, after the last use of this.
+    context, job: this worker's. Both are the caller's to close, after the last use of this. The end of the job's `with` block takes the step
+        that is due.
     backward_passes_per_step: gradients are sent with the last of so many. See also no_sync().
     first_number: of the tensors that it declares, one for each parameter; for a second optimizer in the same job.
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
@@ -82,13 +82,9 @@ class ScheduledOptimizer(WrappedOptimizer):
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
         if isinstance(optimizer, ScheduledOptimizer):
             raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
+        _making.check_kinds(optimizer, model, context, job)
         _making.refuse(optimizer, model)
-        if backward_passes_per_step < 1:
-            raise ValueError(f"backward_passes_per_step: expected 1 or more, got {backward_passes_per_step}")
-        if wire_dtype not in (None, *WIRE_DTYPES):
-            raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
-        if not 0 <= first_number < _MOST_NUMBERS:
-            raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
+        _making.check_numbers(backward_passes_per_step, first_number, wire_dtype)
         _making.check_job(job, bool(elastic), quorum, broadcast, finite)
         self._optimizer = optimizer
         self._stepper = Stepper(optimizer, parameters_of(optimizer))
@@ -125,6 +121,7 @@ class ScheduledOptimizer(WrappedOptimizer):
                 give(State(model, optimizer, (), lines), states, job)
             self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
         else:
+            lines[-1] += f", {_agreement.state_of(optimizer)}"
             _agreement.agree(lines, model, context, job, first_number, broadcast)
             _making.declare(self._parameters, job, first_number)
             if broadcast:
@@ -137,7 +134,8 @@ class ScheduledOptimizer(WrappedOptimizer):
             self._timeline = Timeline(job, timeline)
 
     def _begin_watch(self, model: torch.nn.Module) -> None:
-        self._is_closed = False
+        self._is_closed, self._is_sending = False, False
+        self._job._before_end.append(self._flush_at_end)
         self._watch = Watch(model, self._parameters, set(self._optimized), self)
         for name in _STATES:
             setattr(self._optimizer, name, self._behind_flush(getattr(self._optimizer, name)))
@@ -258,9 +256,15 @@ class ScheduledOptimizer(WrappedOptimizer):
     @tears("the sending of gradients")
     def _send_rest(self) -> None:
         """The others wait for ours of those, too, that took no part in the loss."""
-        for one in self._parameters:
-            if not one.sent:
-                self._send(one)
+        if self._is_sending:
+            raise RuntimeError("gradients are read while they are sent, as by a signal's handler: it may flush(), and not read them")
+        self._is_sending = True
+        try:
+            for one in self._parameters:
+                if not one.sent:
+                    self._send(one)
+        finally:
+            self._is_sending = False
 
     def _is_skipped(self) -> bool:
         """Whether all sums are back, and no step was made of them: as by a scaler of losses, if one is not finite."""
@@ -345,30 +349,27 @@ class ScheduledOptimizer(WrappedOptimizer):
             raise
 
     def _take_step(self, due: list[ManagedParameter]) -> None:
-        known: list[dict[str, Any]] = []
-        groups: list[dict[str, Any]] = []  # copies of these, as a signal's handler may call flush() for others
+        groups: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # and copies, as a signal's handler may call flush() for others
         zeroed: list[torch.Tensor] = []
-        last, group = None, None
         for one in due:
             options, one.due = one.due, None
             if options is None:  # a signal's handler has called flush() meanwhile
                 continue
             one.sent, one.passes, one.taken_away = False, 0, False
             if one.moves:
-                if options is not last or group is None:
-                    last, group = options, next((groups[place] for place, other in enumerate(known) if other is options), None) if known else None
-                    if group is None:
-                        known.append(options)
-                        groups.append(group := {**options, "params": []})
-                group["params"].append(one.parameter)
+                found = groups.get(id(options))
+                if found is None:
+                    groups[id(options)] = found = options, {**options, "params": []}
+                found[1]["params"].append(one.parameter)
             if one.to_zero:
                 zeroed.append(one.gradient)
         if groups:
+            copies = [copy for _, copy in groups.values()]
             if self._timeline is None:
-                self._stepper.step(groups)
+                self._stepper.step(copies)
             else:
                 with self._timeline.update([one.name for one in due if one.moves]):
-                    self._stepper.step(groups)
+                    self._stepper.step(copies)
         if zeroed:
             zero_all(zeroed)
         for one in due:
@@ -532,6 +533,7 @@ class ScheduledOptimizer(WrappedOptimizer):
 
     def _leave(self) -> None:
         self._watch.remove()
+        self._job._before_end = [call for call in self._job._before_end if call != self._flush_at_end]
         self._is_closed = True
         for name in _STATES:
             vars(self._optimizer).pop(name, None)
@@ -542,6 +544,7 @@ class ScheduledOptimizer(WrappedOptimizer):
         for one in self._parameters:
             one.parameter.grad = None
         self._parameters = []
+        self._torn, self._is_due = None, False
 
     def __enter__(self) -> ScheduledOptimizer:
         return self

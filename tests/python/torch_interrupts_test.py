@@ -229,6 +229,36 @@ class Replacing(Training):
     PHASES = (Training.zero, Training.forward, backward, Training.step)
 
 
+class TakingAllAway(Training):
+    """To zero them."""
+
+    def zero(self):
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    PHASES = (zero, Training.forward, Training.backward, Training.step)
+
+
+class ZeroingByModel(Training):
+    """Behind the step, not before it is taken."""
+
+    def zero(self):
+        self.optimizer.flush()
+        self.model.zero_grad(set_to_none=False)
+
+    PHASES = (zero, Training.forward, Training.backward, Training.step)
+
+
+class Unsent(Training):
+    """Until the step."""
+
+    def backward(self):
+        with self.optimizer.no_sync():
+            super().backward()
+
+    PHASES = (Training.zero, Training.forward, backward, Training.step)
+
+
 class Clipping(Training):
     """By the norm of all averages."""
 
@@ -361,23 +391,83 @@ class Everywhere(unittest.TestCase):
             training.optimizer.synchronize()
         self.interrupt(synchronize, self.goes_on_with(synchronize, Training.step), phases=Training.PHASES[:3])
 
-    def test_a_handler_that_raises_nothing_and_flushes(self):
-        """Nothing is refused, and what becomes of it is the same."""
-        training = Training(*self.of_worker_0)
+    def handle(self, training, call):
+        """At points of all phases. Nothing is refused, and what becomes of it is the same."""
         for phase in training.PHASES:
             place, came = 0, True
             while came:
                 training.begin()
                 for each in training.PHASES:
                     if each is phase:
-                        with Handler(place, training.optimizer.flush) as handler:
+                        with Handler(place, call) as handler:
                             each(training)
                     else:
                         each(training)
                 training.optimizer.flush()
-                self.assertTrue(same(training.values(), training.end), f"flush() at point {place} of {phase.__name__}()")
+                self.assertTrue(same(training.values(), training.end), f"at point {place} of {phase.__name__}()")
+                self.assertTrue(training.whole(), f"behind point {place} of {phase.__name__}()")
                 came = handler.came
                 place += EACH
+
+    def test_a_handler_that_raises_nothing_and_flushes(self):
+        training = Training(*self.of_worker_0)
+        self.handle(training, training.optimizer.flush)
+
+    def test_a_handler_that_flushes_where_gradients_are_converted(self):
+        with each_alone():
+            training = Training(*self.of_worker_0, wire_dtype=torch.bfloat16)
+            self.handle(training, training.optimizer.flush)
+
+    def test_a_handler_that_flushes_where_gradients_are_taken_away_to_zero_them(self):
+        with each_alone():
+            training = TakingAllAway(*self.of_worker_0)
+            self.handle(training, training.optimizer.flush)
+
+    def test_a_handler_that_saves(self):
+        training = Training(*self.of_worker_0)
+
+        def save():
+            training.model.state_dict()
+            groups = training.optimizer.state_dict()["param_groups"]
+            self.assertEqual([len(group["params"]) for group in groups], [len(list(training.model.parameters()))])
+        self.handle(training, save)
+
+    def test_a_handler_that_reads_gradients_while_they_are_sent(self):
+        """What it does is right, or it is told, and with it the program."""
+        training = Unsent(*self.of_worker_0)
+        place, came, told = 0, True, 0
+        while came:
+            training.begin()
+            for earlier in training.PHASES[:3]:
+                earlier(training)
+            try:
+                with Handler(place, lambda: training.model.scale.grad.sum()) as handler:
+                    training.step()
+            except RuntimeError as failure:
+                if "gradients were read, and none has been sent" in str(failure):  # before step() has looked for that
+                    training.optimizer.synchronize()
+                    training.step()
+                else:
+                    self.assertRegex(str(failure), "gradients are read while they are sent", f"at point {place}")
+                    told += 1
+                    with self.assertRaisesRegex(RuntimeError, "was cut off by RuntimeError: gradients are read while they are sent"):
+                        training.optimizer.close()
+                    training.make()
+                    training.whole()
+            came = handler.came
+            training.optimizer.flush()
+            self.assertTrue(same(training.values(), training.end), f"at point {place}")
+            place += EACH
+        self.assertGreater(told, 0)
+
+    def test_the_models_own_zero_grad(self):
+        """Called again, it zeroes gradients once: what they are after the step stays for who wants it."""
+        def then(training):
+            for phase in training.PHASES:
+                phase(training)
+            training.optimizer.flush()
+            return same(training.values(), training.end) and bool(training.model.scale.grad.any())
+        self.interrupt(ZeroingByModel.zero, then, kind=ZeroingByModel)
 
     @staticmethod
     def steps_unless_it_has(training):

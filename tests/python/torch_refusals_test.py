@@ -6,17 +6,22 @@ import logging
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
+import traceback
 import unittest
 import unittest.mock
+from concurrent.futures import Future
 
-from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, each_alone, loss_of, net, on_threads, sgd
+from torch_lab import FOREVER_S, ONE_AT_A_TIME, PACKAGE, WORKERS, Cluster, ScheduledOptimizer, batches, each_alone, loss_of, net, on_threads, sgd
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from mercurystack import JobFailedError, MercuryError, _agreement
+from mercurystack._staging import Leaving
 
 
 class OfClosures(torch.optim.SGD):
@@ -246,6 +251,54 @@ class Refusals(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"\w: its job was closed before its last step was taken: close the optimizer first"):
                 use()
 
+    def test_a_block_of_the_job_that_ends_in_order_takes_the_last_step(self):
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        model, batch = net(), batches(1, 0)[0]
+        start = model.scale.detach().clone()
+        with cluster.workers[0]:
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, cluster.contexts[1], cluster.workers[0])
+            loss_of(model, batch).backward()
+            optimizer.step()
+            self.assertTrue(torch.equal(model.scale, start))
+        self.assertFalse(torch.equal(model.scale, start))
+        model.state_dict()
+        optimizer.close()
+
+    def test_arguments_in_another_order(self):
+        model = net()
+        for arguments, told in (((model, sgd(model.parameters()), self.context, self.job), "optimizer: expected an? torch Optimizer, got Net"),
+                                ((sgd(model.parameters()), model.parameters(), self.context, self.job), "model: expected a torch Module, got generator"),
+                                ((sgd(model.parameters()), model, self.job, self.context), "context: expected a mercurystack Context, got Job")):
+            with self.assertRaisesRegex(TypeError, told):
+                ScheduledOptimizer(*arguments)
+
+    def test_errors_of_its_own_where_the_packages_path_is_not_a_plain_one(self):
+        """They cut nothing off."""
+        program = """
+import sys, types
+sys.path.insert(0, sys.argv[1])
+from mercurystack.torch import ScheduledOptimizer
+stub = types.SimpleNamespace(_torn=None, _is_due=False, _parameters=[])
+try:
+    ScheduledOptimizer.step(stub, lambda: 0)
+except ValueError:
+    print(stub._torn)
+"""
+        folder = os.path.join(PACKAGE, os.pardir, os.path.basename(PACKAGE))
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", program, folder], check=True, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.stdout, "None\n")
+
+    def test_what_failed_on_the_thread_that_sends_is_raised_as_of_here(self):
+        future = Future()
+        future.set_exception(MercuryError(5, "the job has failed"))
+        files = []
+        try:
+            Leaving(future).wait()
+        except MercuryError as failure:
+            files = [os.path.basename(frame.filename) for frame in traceback.extract_tb(failure.__traceback__)]
+        self.assertEqual(files, [os.path.basename(__file__), "_staging.py"])
+
     def test_closing_leaves_the_model_as_it_was(self):
         model, batch = net(), batches(1, 0)[0]
         with self.wrapped(model) as optimizer:
@@ -354,6 +407,23 @@ class Disagreement(unittest.TestCase):
             with self.subTest(expected):
                 for failure in on_threads(lambda rank: self.failure_of((first, second)[rank](), rank, 100 * place)):
                     self.assertRegex(failure, "the workers' models differ: .*" + expected)
+
+    def test_a_checkpoint_that_was_loaded_on_one_worker_alone(self):
+        def make(rank):
+            model = nn.Linear(4, 4)
+            optimizer = sgd(model.parameters())
+            if rank == 0:
+                for parameter in model.parameters():
+                    parameter.grad = torch.ones_like(parameter)
+                optimizer.step()
+            try:
+                ScheduledOptimizer(optimizer, model, self.cluster.contexts[rank + 1], self.cluster.workers[rank])
+            except ValueError as failure:
+                return str(failure)
+            return "none"
+        for failure in on_threads(make):
+            self.assertRegex(failure, r"worker 0's optimizer is SGD, .* with state of 2 parameters \([0-9a-f]{8}\), worker 1's optimizer is SGD, .* "
+                             "without state")
 
     def make(self, model, rank, **terms):
         return ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, self.cluster.contexts[rank + 1], self.cluster.workers[rank],
