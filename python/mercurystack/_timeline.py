@@ -42,9 +42,9 @@ class Summary(NamedTuple):
     def __str__(self) -> str:
         if not self.iterations:
             return "no iteration was recorded as a whole"
-        text = f"{self.iterations} iterations of {1e3 * self.iteration_s:.1f} ms; {1e3 * self.waited_s:.1f} ms of it waiting for sums"
+        text = f"{self.iterations} iterations, median {1e3 * self.iteration_s:.1f} ms, of it {1e3 * self.waited_s:.1f} ms waiting for sums"
         longest = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in self.waited_for[:3])
-        return text + (f", longest for {longest}" if longest else "")
+        return text + (f"; on average longest for {longest}" if longest else "")
 
 
 class Timeline:

@@ -66,7 +66,7 @@ class HostsTest(ScriptsTest):
         self.assertRegex(said, r"\nmean loss of the last iteration +(\d\.\d{6}) +\1 +\1\n")
         self.assertRegex(said, r"\nworkers' losses that are one process's +12 of 12 +12 of 12\n")
         self.assertRegex(said, r"\ntest accuracy +(\d+\.\d\d %) +\1 +\1\n")
-        self.assertRegex(said, r"\nMercury, worker 0: \d iterations of .* waiting for sums")
+        self.assertRegex(said, r"\nMercury, worker 0: \d iterations, median .* ms waiting for sums")
         for rank in range(2):
             with open(self.out / f"timeline-worker{rank}.json", encoding="utf-8") as file:
                 self.assertGreater(len(json.load(file)["traceEvents"]), 0)

@@ -49,7 +49,7 @@ class Timelines(Workers):
                     return optimizer.summary(), json.load(file)["traceEvents"]
         for rank, (summary, events) in enumerate(self.on_each(work)):
             self.assertEqual(summary.iterations, 4)
-            self.assertRegex(str(summary), r"^4 iterations of [\d.]+ ms; [\d.]+ ms of it waiting for sums")
+            self.assertRegex(str(summary), r"^4 iterations, median [\d.]+ ms, of it [\d.]+ ms waiting for sums")
             rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
             self.assertEqual(sorted(rows.values()), sorted(["computing", *PARAMETERS]))
             spans = [event for event in events if event["ph"] == "X"]
