@@ -170,6 +170,7 @@ void Daemon::schedule() {
 void Daemon::shut_down() {
   admin_->close();
   if (socket_server_) socket_server_->close();
+  built_.host->jobs().host_ends();
   attach_->close();
   built_.host->stop(kGoodbyeNs);
   io_.stop();

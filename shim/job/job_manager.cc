@@ -136,6 +136,8 @@ void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<voi
   state_->settle(now_ns);
 }
 
+void JobManager::host_ends() { state_->context.host_ends = true; }
+
 Status JobManager::set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns) {
   Member* member = state_->find_member(client, job);
   if (!member) return Error(Errc::kNotFound, "no such job");

@@ -112,6 +112,7 @@ struct JobContext {
 
   JobManager::Host host;
   JobPolicy policy;
+  bool host_ends = false;  // programs that go now are not to blame
   Links links;
   // Invitations that nobody has answered yet, of open jobs and of the others: each keeps a session,
   // and sends HELLOs to an address that a member has chosen.

@@ -238,16 +238,17 @@ void Member::abandon() {
   if (released_ && closing_) return;
   closing_ = true;
   leave_until_ns_ = kNever;
-  note_end(Error(Errc::kPeerLeft, who() + ": its program ended"));
+  const std::string why = context_.host_ends ? "its daemon was stopped" : "its program ended";
+  note_end(Error(Errc::kPeerLeft, who() + ": " + why));
   if (phase_ < Phase::kEnded) {
     phase_ = Phase::kFailed;
     status_ = Error(Errc::kClosed, "the program has gone");
   }
   finish_declaration(status_);
   answer_waiters(status_);
-  drop_control(Error(Errc::kPeerLeft, "its program ended"));
+  drop_control(Error(Errc::kPeerLeft, why));
   if (released_) return finish_release();
-  release(Error(Errc::kPeerLeft, who() + ": its program ended"));
+  release(Error(Errc::kPeerLeft, who() + ": " + why));
 }
 
 // Once, whatever happens while it ends.

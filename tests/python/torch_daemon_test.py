@@ -83,6 +83,9 @@ class Daemons(unittest.TestCase):
                 self.start()
                 other, its_own = on_threads(lambda rank: self.train(rank, how))
                 self.assertRegex(other, r"the gradient of [02]\.(weight|bias): .*(worker|server) 1 of 2")
+                self.assertNotIn("its program ended", other)
+                if how == signal.SIGTERM:
+                    self.assertRegex(other, "1 of 2 .*: its daemon was stopped$")
                 self.assertRegex(its_own, r"the gradient of 0\.(weight|bias): .*mercury-stackd has gone")
 
     def test_a_rank_that_never_comes(self):
