@@ -42,17 +42,18 @@ def describe(model: torch.nn.Module, managed: Iterable[str], more: str) -> list[
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> str:
-    """Of how many parameters an optimizer has something, and a digest of it: a checkpoint was loaded, or it has made steps."""
-    state = optimizer.state_dict()["state"]
-    digest = hashlib.sha256()
-    for number, kept in sorted(state.items()):
-        for name, value in sorted(kept.items()):
-            digest.update(f"{number} {name} ".encode())
-            if isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized:
-                digest.update(bytes_of(value.cpu()).numpy())
+    """What it has of its parameters, as a checkpoint or steps have left it: kinds and shapes, and what is one number, such as a count
+    of steps. Others are not read: of the same steps their last bits differ between processors of different kinds."""
+    said = []
+    for number, kept in optimizer.state_dict().get("state", {}).items():
+        for name, value in (kept.items() if isinstance(kept, dict) else ()):
+            if isinstance(value, torch.Tensor):
+                is_number = value.numel() == 1 and value.layout == torch.strided and not value.is_complex()
+                said.append(f"{number} {name} {value.dtype} {list(value.shape)} {value.item() if is_number else ''}")
             elif isinstance(value, (bool, int, float, str)):
-                digest.update(str(value).encode())
-    return f"with state of {len(state)} parameters ({digest.hexdigest()[:8]})" if state else "without state"
+                said.append(f"{number} {name} {value}")
+    text = "\n".join(sorted(said)).encode()
+    return f"with a state of {len(said)} values ({hashlib.sha256(text).hexdigest()[:8]})" if said else "without a state"
 
 
 def agree(lines: list[str], model: torch.nn.Module, context: Context, job: Job, first_number: int, broadcast: bool) -> None:

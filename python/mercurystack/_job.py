@@ -399,8 +399,12 @@ class Job:
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         if error is None:
-            for call in self._before_end:
-                call()
+            try:
+                for call in self._before_end:
+                    call()
+            except BaseException:  # Ctrl-C, while it waits for others
+                self.abandon()
+                raise
             self.close()
         else:
             self.abandon()

@@ -113,12 +113,13 @@ class Stepper:
     def with_all_groups(self) -> Iterator[None]:
         """For who asks for the optimizer's state within a step, as a signal's handler may."""
         groups, running = self._optimizer.param_groups, self._running
-        if running is not None and running[0] == threading.get_ident():
+        is_within = running is not None and running[0] == threading.get_ident()
+        if is_within:
             self._optimizer.param_groups = self._all
         try:
             yield
         finally:
-            if running is not None:
+            if is_within:
                 self._optimizer.param_groups = groups
 
     def reads(self, one: ManagedParameter, lock: _Lock) -> bool:

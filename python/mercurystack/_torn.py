@@ -32,6 +32,12 @@ def is_own(failure: BaseException) -> bool:
     return isinstance(failure, _KINDS) and not isinstance(failure, RecursionError)
 
 
+def is_of_arguments(failure: BaseException) -> bool:
+    """Whether the call itself is wrong, and has not begun."""
+    trace = failure.__traceback__
+    return isinstance(failure, TypeError) and trace is not None and trace.tb_next is None
+
+
 _OWN = (os.path.dirname(is_own.__code__.co_filename) + os.sep, contextlib.contextmanager.__code__.co_filename)  # as tracebacks have it
 _KINDS = (MercuryError, RuntimeError, ValueError, FloatingPointError)
 
@@ -64,7 +70,7 @@ def tears(what: str) -> Callable[[_Call], _Call]:
             except BaseException as failure:
                 if self._torn is None:
                     self._torn, self._is_due = (what, self._parameters, failure), True
-                    if is_own(failure):
+                    if is_own(failure) or is_of_arguments(failure):
                         self._torn = None
                 raise
         return cast(_Call, whole)

@@ -121,7 +121,7 @@ class ScheduledOptimizer(WrappedOptimizer):
                 give(State(model, optimizer, (), lines), states, job)
             self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
         else:
-            lines[-1] += f", {_agreement.state_of(optimizer)}"
+            lines[-1] += f", {_agreement.state_of(optimizer)}" if broadcast else ""
             _agreement.agree(lines, model, context, job, first_number, broadcast)
             _making.declare(self._parameters, job, first_number)
             if broadcast:

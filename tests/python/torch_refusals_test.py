@@ -2,6 +2,7 @@
 
 usage: torch_refusals_test.py PACKAGE_FOLDER LIBRARY
 """
+import contextlib
 import logging
 import os
 import queue
@@ -265,6 +266,47 @@ class Refusals(unittest.TestCase):
         model.state_dict()
         optimizer.close()
 
+    def test_a_block_of_the_job_ends_it_whatever_its_last_step_does(self):
+        for failure, told in ((KeyError("the step's"), ()), (KeyboardInterrupt(), KeyboardInterrupt)):
+            cluster = Cluster(1)
+            self.addCleanup(cluster.close)
+            model = net()
+            inner = sgd(model.parameters())
+            job = cluster.workers[0]
+            with self.assertRaises(told) if told else contextlib.nullcontext(), job:
+                optimizer = ScheduledOptimizer(inner, model, cluster.contexts[1], job)
+                loss_of(model, batches(1, 0)[0]).backward()
+                optimizer.step()
+                raising = unittest.mock.patch.object(torch.optim.SGD, "step", unittest.mock.Mock(side_effect=failure))
+                raising.start()
+                self.addCleanup(raising.stop)
+            raising.stop()
+            with self.assertRaises(ValueError):
+                job.stats()  # it is closed
+            with self.assertRaisesRegex(RuntimeError, "was cut off by"):
+                model.state_dict()
+
+    def test_a_job_that_is_closed_within_its_block(self):
+        cluster = Cluster(1)
+        self.addCleanup(cluster.close)
+        model = net()
+        with cluster.workers[0]:
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, cluster.contexts[1], cluster.workers[0])
+            loss_of(model, batches(1, 0)[0]).backward()
+            optimizer.step()
+            cluster.workers[0].close()
+
+    def test_arguments_that_nobody_takes(self):
+        """Nothing has begun: the training goes on."""
+        model = net()
+        optimizer = self.wrapped(model)
+        loss_of(model, batches(1, 0)[0]).backward()
+        for call in (optimizer.step, optimizer.zero_grad):
+            with self.assertRaises(TypeError):
+                call(foo=1)
+        optimizer.step()
+        optimizer.close()
+
     def test_arguments_in_another_order(self):
         model = net()
         for arguments, told in (((model, sgd(model.parameters()), self.context, self.job), "optimizer: expected an? torch Optimizer, got Net"),
@@ -422,8 +464,19 @@ class Disagreement(unittest.TestCase):
                 return str(failure)
             return "none"
         for failure in on_threads(make):
-            self.assertRegex(failure, r"worker 0's optimizer is SGD, .* with state of 2 parameters \([0-9a-f]{8}\), worker 1's optimizer is SGD, .* "
-                             "without state")
+            self.assertRegex(failure, r"worker 0's optimizer is SGD, .* with a state of 2 values \([0-9a-f]{8}\), worker 1's optimizer is SGD, .* "
+                             "without a state")
+
+    def test_states_of_optimizers_that_are_none(self):
+        """Nothing differs: an entry that is empty, and one that no parameter has."""
+        def make(rank):
+            model = nn.Linear(4, 4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            if rank == 0:
+                optimizer.state["all"] = 1
+                optimizer.state[model.weight]["momentum_buffer"] = None
+            return ScheduledOptimizer(optimizer, model, self.cluster.contexts[rank + 1], self.cluster.workers[rank])
+        on_threads(make)
 
     def make(self, model, rank, **terms):
         return ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, self.cluster.contexts[rank + 1], self.cluster.workers[rank],
