@@ -227,7 +227,7 @@ struct Scheduler::State {
     jobs[s.job.value].shared_chunks += added - taken;
     chunks += added - taken;
   }
-  // From the range of which the session's last chunk was, unless it was its last but one.
+  // Where the session whose turn it is was cut last, unless one chunk alone is left there.
   bool cut_again(ScheduledChunk& out) noexcept {
     if (last.first == nullptr || !round.keeps_turn(last.job)) return false;
     SessionNode& s = *last.first;

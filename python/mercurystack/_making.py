@@ -47,8 +47,7 @@ def check_kinds(optimizer: object, model: object, context: object, job: object) 
     for name, value, kind in (("optimizer", optimizer, torch.optim.Optimizer), ("model", model, torch.nn.Module), ("context", context, Context),
                               ("job", job, Job)):
         if not isinstance(value, kind):
-            raise TypeError(f"{name}: expected {'an' if name == 'optimizer' else 'a'} {kind.__module__.partition('.')[0]} {kind.__name__}, got "
-                            f"{type(value).__name__}")
+            raise TypeError(f"{name}: expected a {kind.__module__.partition('.')[0]} {kind.__name__}, got {type(value).__name__}")
 
 
 def check_numbers(backward_passes_per_step: int, first_number: int, wire_dtype: Optional[torch.dtype]) -> None:

@@ -163,7 +163,7 @@ class JobManager {
   // The program ended or broke: its jobs are left with kPeerLeft. Replies when the engines have let
   // go of its jobs and their memory; its channels are the caller's to detach (OpenJob::channels).
   void client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply);
-  // Whose programs go from now on go because of it, and so their peers hear.
+  // The daemon is being stopped: peers are told that of the programs that go from now on.
   void host_ends();
   // Why a job failed, for programs that ask after a failed operation; empty while it runs.
   Status job_status(ClientId client, JobSlot job) const;

@@ -309,14 +309,14 @@ class Refusals(unittest.TestCase):
 
     def test_arguments_in_another_order(self):
         model = net()
-        for arguments, told in (((model, sgd(model.parameters()), self.context, self.job), "optimizer: expected an? torch Optimizer, got Net"),
+        for arguments, told in (((model, sgd(model.parameters()), self.context, self.job), "optimizer: expected a torch Optimizer, got Net"),
                                 ((sgd(model.parameters()), model.parameters(), self.context, self.job), "model: expected a torch Module, got generator"),
                                 ((sgd(model.parameters()), model, self.job, self.context), "context: expected a mercurystack Context, got Job")):
             with self.assertRaisesRegex(TypeError, told):
                 ScheduledOptimizer(*arguments)
 
     def test_errors_of_its_own_where_the_packages_path_is_not_a_plain_one(self):
-        """They cut nothing off."""
+        """They cut nothing off. step() refuses a closure before it asks anything else of the optimizer, so a stub is enough of one."""
         program = """
 import sys, types
 sys.path.insert(0, sys.argv[1])
