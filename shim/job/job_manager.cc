@@ -66,12 +66,25 @@ Status check_shape(const OpenJob& asked, const OpenJob& opened) {
 
 }  // namespace
 
+// For as long as a call may change when the next timer is due: replies call back into the manager.
+class JobManager::Change {
+ public:
+  explicit Change(State& state) : state_(state) {}
+  ~Change() { state_.deadline_ns.reset(); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  State& state_;
+};
+
 JobManager::JobManager(Host host, JobPolicy policy)
     : state_(std::make_unique<State>(std::move(host), std::move(policy))) {}
 JobManager::~JobManager() = default;
 
 void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
                           std::function<void(Result<OpenedJob>)> reply) {
+  const Change change(*state_);
   const auto fail = [&](const Error& why) {
     state_->context.replies.emplace_back([reply = std::move(reply), why] { reply(why); });
   };
@@ -105,6 +118,7 @@ void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
 
 void JobManager::declare(ClientId client, JobSlot job, std::vector<TensorDeclaration> tensors,
                          uint64_t now_ns, std::function<void(Status)> reply) {
+  const Change change(*state_);
   if (Member* member = state_->find_member(client, job)) {
     member->declare(std::move(tensors), std::move(reply));
     return state_->settle(now_ns);
@@ -115,6 +129,7 @@ void JobManager::declare(ClientId client, JobSlot job, std::vector<TensorDeclara
 
 void JobManager::close_job(ClientId client, JobSlot job, uint64_t now_ns,
                            std::function<void()> reply) {
+  const Change change(*state_);
   if (Member* member = state_->find_member(client, job)) {
     member->close(now_ns, std::move(reply));
     return state_->settle(now_ns);
@@ -123,12 +138,14 @@ void JobManager::close_job(ClientId client, JobSlot job, uint64_t now_ns,
 }
 
 void JobManager::wait_job(ClientId client, JobSlot job, std::function<void(Status)> reply) {
+  const Change change(*state_);
   if (Member* member = state_->find_member(client, job)) return member->wait(std::move(reply));
   state_->context.replies.emplace_back(
       [reply = std::move(reply)] { reply(Error(Errc::kNotFound, "no such job")); });
 }
 
 void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply) {
+  const Change change(*state_);
   for (const auto& [slot, member] : state_->members) {
     if (member->owner() == client) member->abandon();
   }
@@ -136,9 +153,13 @@ void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<voi
   state_->settle(now_ns);
 }
 
-void JobManager::host_ends() { state_->context.host_ends = true; }
+void JobManager::host_ends() {
+  const Change change(*state_);
+  state_->context.host_ends = true;
+}
 
 Status JobManager::set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns) {
+  const Change change(*state_);
   Member* member = state_->find_member(client, job);
   if (!member) return Error(Errc::kNotFound, "no such job");
   Status sent = member->set_policy(std::move(policy));
@@ -157,6 +178,7 @@ Round JobManager::first_round(ClientId client, JobSlot job, TensorId tensor) con
 }
 
 void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
+  const Change change(*state_);
   State& state = *state_;
   ++state.work.events;
   if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
@@ -201,22 +223,24 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
 }
 
 uint64_t JobManager::next_deadline_ns() const {
-  if (!state_->context.replies.empty()) return 0;
+  if (!state_->deadline_ns) state_->deadline_ns = state_->find_deadline_ns();
+  return *state_->deadline_ns;
+}
+
+uint64_t JobManager::State::find_deadline_ns() const {
+  if (!context.replies.empty()) return 0;
   uint64_t next = kNever;
-  for (const auto& [slot, member] : state_->members) {
-    next = std::min(next, member->next_deadline_ns());
-  }
-  for (const auto& [number, coordinator] : state_->coordinators) {
+  for (const auto& [slot, member] : members) next = std::min(next, member->next_deadline_ns());
+  for (const auto& [number, coordinator] : coordinators) {
     next = std::min(next, coordinator->next_deadline_ns());
   }
-  for (const auto& [link, greeting] : state_->greetings) {
-    next = std::min(next, greeting.deadline_ns);
-  }
-  for (const auto& pending : state_->hellos) next = std::min(next, pending.deadline_ns);
+  for (const auto& [link, greeting] : greetings) next = std::min(next, greeting.deadline_ns);
+  for (const auto& pending : hellos) next = std::min(next, pending.deadline_ns);
   return next;
 }
 
 void JobManager::on_timer(uint64_t now_ns) {
+  const Change change(*state_);
   State& state = *state_;
   for (const auto& [slot, member] : state.members) member->on_timer(now_ns);
   for (const auto& [number, coordinator] : state.coordinators) coordinator->on_timer(now_ns);

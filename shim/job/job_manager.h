@@ -184,6 +184,7 @@ class JobManager {
 
  private:
   struct State;
+  class Change;
   std::unique_ptr<State> state_;
 };
 

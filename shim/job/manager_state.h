@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -98,6 +99,9 @@ struct JobManager::State {
   std::vector<std::pair<ClientId, std::function<void()>>> leaving_clients;
   uint64_t last_coordinator = 0;
   uint64_t last_inviting = 0;  // coordinator
+  // JobManager::next_deadline_ns, until something changes: it is asked far more often than that.
+  std::optional<uint64_t> deadline_ns;
+  uint64_t find_deadline_ns() const;
 };
 
 }  // namespace mercury

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -22,7 +23,7 @@ struct HalfFormat {
 inline constexpr HalfFormat kF16Format{5, 10};
 inline constexpr HalfFormat kBf16Format{8, 7};
 
-inline double half_value(uint16_t bits, HalfFormat format) {
+inline double decode_half(uint16_t bits, HalfFormat format) {
   const int bias = (1 << (format.exponent_bits - 1)) - 1;
   const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
   const int exponent = (bits >> format.mantissa_bits) & ((1 << format.exponent_bits) - 1);
@@ -33,6 +34,21 @@ inline double half_value(uint16_t bits, HalfFormat format) {
   const double fraction = std::ldexp(mantissa, -format.mantissa_bits);
   return exponent == 0 ? sign * std::ldexp(fraction, 1 - bias)
                        : sign * std::ldexp(1.0 + fraction, exponent - bias);
+}
+
+// The same, of all halves found once: a disaster checks millions.
+inline double half_value(uint16_t bits, HalfFormat format) {
+  static const auto kTables = [] {
+    std::array<std::vector<double>, 2> tables;
+    for (size_t table = 0; table < tables.size(); ++table) {
+      for (uint32_t half = 0; half <= 0xffff; ++half) {
+        tables[table].push_back(
+            decode_half(static_cast<uint16_t>(half), table == 0 ? kF16Format : kBf16Format));
+      }
+    }
+    return tables;
+  }();
+  return kTables[format.mantissa_bits == kF16Format.mantissa_bits ? 0 : 1][bits];
 }
 
 // The nearest half; of two equally near the one whose last bit is 0. Beyond the largest one,

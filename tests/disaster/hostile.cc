@@ -190,8 +190,7 @@ void Hostile::on_answer(const wire::Header& header, std::span<const std::byte> p
   if (!answer || asked == asked_.end() || random_.chance(0.5)) return;
   for (const JobPlan& job : scenario_.jobs) {
     if (job.name != asked->hello.job || !knows_secret(job)) continue;
-    for (Direction* way : ear_.ways()) {
-      if (way->target != source || way->session != answer->session) continue;
+    if (Direction* way = ear_.way_to(source, answer->session)) {
       const JobKey key = derive_job_key(job.name, job.secret);
       way->tag = derive_frame_tag(key, asked->hello.nonce, answer->nonce);
       return ping(*way);

@@ -38,8 +38,10 @@ double fraction(uint64_t random, Dtype dtype) {
                    : dtype == Dtype::kF32 ? 24
                                           : 53;
   const auto mantissa = static_cast<double>(random >> (64 - bits));
-  return std::ldexp((random & 1) != 0 ? mantissa : -mantissa,
-                    static_cast<int>(random >> 1 & 7) - bits);
+  // A power of two, so that the product is exact.
+  const double scale = static_cast<double>(uint64_t{1} << (random >> 1 & 7)) /
+                       static_cast<double>(uint64_t{1} << bits);
+  return ((random & 1) != 0 ? mantissa : -mantissa) * scale;
 }
 
 template <Dtype kType>

@@ -89,6 +89,11 @@ std::vector<Direction*> Ear::ways() {
   return found;
 }
 
+Direction* Ear::way_to(const Endpoint& target, uint32_t session) {
+  const auto way = directions_.find({target, session});
+  return way == directions_.end() ? nullptr : &way->second;
+}
+
 const Direction* Ear::way_of(const Endpoint& target, std::span<const std::byte> frame) const {
   if (frame.size() < sizeof(wire::CommonHeader)) return nullptr;
   wire::CommonHeader common{};

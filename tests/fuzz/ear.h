@@ -56,6 +56,8 @@ class Ear {
 
   const std::deque<Heard>& frames() const { return frames_; }
   std::vector<Direction*> ways();
+  // To the end that chose this number for the session, or null.
+  Direction* way_to(const Endpoint& target, uint32_t session);
   // The session that the frame names, or null.
   const Direction* way_of(const Endpoint& target, std::span<const std::byte> frame) const;
   // How many frames had a seal that fits. Others in a session with seals are a forger's.
