@@ -25,6 +25,7 @@ void before_fork() {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  starting.lock();
   the_process.listeners.lock();
   the_process.daemon.lock();
   the_process.undecided.lock();
@@ -39,6 +40,7 @@ void after_fork() {
   the_process.undecided.unlock();
   the_process.daemon.unlock();
   the_process.listeners.unlock();
+  starting.unlock();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 void in_child() {
@@ -48,6 +50,11 @@ void in_child() {
   // A server's child often becomes another user, who may not open one.
   if (!the_process.listeners.empty()) the_process.daemon.prepare(the_process.settings.path.data());
 }
+
+// Before there is a second thread: one that made its first call while another one forks would leave
+// `starting` locked in the child. Handlers that are registered later run before ours and may call
+// in.
+[[gnu::constructor]] void watch_forks() { ::pthread_atfork(before_fork, after_fork, in_child); }
 
 }  // namespace
 
@@ -65,7 +72,6 @@ OwnProcess& process() {
     const QuietLock lock(starting);
     if (!started.load(std::memory_order_relaxed)) {
       read_environment(the_process.settings);
-      ::pthread_atfork(before_fork, after_fork, in_child);
       started.store(true, std::memory_order_release);
     }
   }
@@ -96,6 +102,7 @@ void OwnProcess::lost_daemon(int error) {
   const bool through_kernel = error == ENONET || settings.on_error == OnError::kKernel;
   warn(error == ENETDOWN ? "mercury-stackd does not answer at "
        : error == ENONET ? "mercury-stackd is in another network namespace at "
+       : error == EACCES ? "no permission (attach.group of mercury-stackd) to open "
                          : "no mercury-stackd to speak to at ",
        settings.path.data(),
        through_kernel ? ": sockets go through the kernel" : ": connect() fails");
