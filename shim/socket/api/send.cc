@@ -2,7 +2,8 @@
 // mercury_sendfile.
 //
 // A pair takes MSG_OOB, and a daemon that reads its other end would not see the byte: it is
-// refused, which costs the others one test of a flag.
+// refused, which costs the others one test of a flag. TCP does not look at the address of a message
+// on a connection, where a pair fails: such a message is sent again without.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -23,6 +24,21 @@ bool is_refused(int fd, int flags) {
   if (!process().find(fd)) return false;
   kept.fail(EOPNOTSUPP);
   return true;
+}
+
+// Whether that was for the address that came with it.
+bool is_for_the_address(int fd, ssize_t count) {
+  if (count >= 0 || errno != EISCONN) [[likely]]
+    return false;
+  const ErrnoKept kept;
+  return process().find(fd).has_value();
+}
+
+msghdr without_address(const msghdr& message) {
+  msghdr same = message;
+  same.msg_name = nullptr;
+  same.msg_namelen = 0;
+  return same;
 }
 
 // TCP's POLLHUP follows a write that its peer's end has made fail.
@@ -48,17 +64,32 @@ ssize_t mercury_send(int fd, const void* data, size_t bytes, int flags) {
 ssize_t mercury_sendto(int fd, const void* data, size_t bytes, int flags, const sockaddr* to,
                        socklen_t length) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::sent(fd, sockets::libc().sendto(fd, data, bytes, flags, to, length));
+  const ssize_t count = sockets::libc().sendto(fd, data, bytes, flags, to, length);
+  if (sockets::is_for_the_address(fd, count)) return mercury_send(fd, data, bytes, flags);
+  return sockets::sent(fd, count);
 }
 
 ssize_t mercury_sendmsg(int fd, const msghdr* message, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::sent(fd, sockets::libc().sendmsg(fd, message, flags));
+  ssize_t count = sockets::libc().sendmsg(fd, message, flags);
+  if (sockets::is_for_the_address(fd, count)) {
+    const msghdr same = sockets::without_address(*message);
+    count = sockets::libc().sendmsg(fd, &same, flags);
+  }
+  return sockets::sent(fd, count);
 }
 
 int mercury_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::sent(fd, sockets::libc().sendmmsg(fd, messages, count, flags));
+  const int done = sockets::libc().sendmmsg(fd, messages, count, flags);
+  if (!sockets::is_for_the_address(fd, done)) return sockets::sent(fd, done);
+  // The first has one. The others need not, but whoever gave one gave many.
+  for (unsigned i = 0; i < count; ++i) {
+    const ssize_t bytes = mercury_sendmsg(fd, &messages[i].msg_hdr, flags);
+    if (bytes < 0) return i > 0 ? static_cast<int>(i) : -1;
+    messages[i].msg_len = static_cast<unsigned>(bytes);
+  }
+  return static_cast<int>(count);
 }
 
 ssize_t mercury_write(int fd, const void* data, size_t bytes) {

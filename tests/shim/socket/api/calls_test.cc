@@ -223,6 +223,37 @@ TEST_P(Calls, UrgentBytesAreRefused) {
   EXPECT_EQ(mercury_recv(ends.server.get(), &byte, 1, MSG_DONTWAIT), 1);
 }
 
+TEST_P(Calls, TheAddressOfAMessageDoesNotMatter) {
+  const BothEnds ends = both_ends(family());
+  ASSERT_TRUE(is_mercurys(ends.client.get()));
+  SocketAddress to = address_of(peer_of(ends.client.get()), family());
+  const int fd = ends.client.get();
+  EXPECT_EQ(mercury_sendto(fd, "1", 1, 0, to.get(), to.length), 1);
+  std::array<char, 2> text{'2', '3'};
+  std::array<iovec, 2> parts{iovec{text.data(), 1}, iovec{text.data() + 1, 1}};
+  std::array<mmsghdr, 2> messages{};
+  for (size_t i = 0; i < messages.size(); ++i) {
+    messages[i].msg_hdr = {.msg_name = to.get(),
+                           .msg_namelen = to.length,
+                           .msg_iov = &parts[i],
+                           .msg_iovlen = 1,
+                           .msg_control = nullptr,
+                           .msg_controllen = 0,
+                           .msg_flags = 0};
+  }
+  EXPECT_EQ(mercury_sendmsg(fd, &messages[0].msg_hdr, 0), 1);
+  EXPECT_EQ(messages[0].msg_hdr.msg_name, to.get()) << "the caller's is left as it was";
+  EXPECT_EQ(mercury_sendmmsg(fd, messages.data(), 2, 0), 2);
+  EXPECT_EQ(messages[1].msg_len, 1U);
+  std::string got(4, '?');
+  ASSERT_EQ(mercury_recv(ends.server.get(), got.data(), got.size(), MSG_WAITALL), 4);
+  EXPECT_EQ(got, "1223");
+  // Others' errors stay theirs.
+  const UniqueFd unconnected(mercury_socket(family(), SOCK_STREAM, 0));
+  EXPECT_EQ(mercury_sendto(unconnected.get(), "1", 1, MSG_NOSIGNAL, to.get(), to.length), -1);
+  EXPECT_EQ(errno, EPIPE);
+}
+
 TEST_P(Calls, WaitsInEpollGoOnAfterConnect) {
   const UniqueFd listener = listener_at(loopback(family()), family());
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
