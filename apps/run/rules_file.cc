@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 
 #include "shim/socket/api/rules.h"
 
@@ -37,6 +39,10 @@ class RulesFile {
   explicit RulesFile(std::string path) : path_(std::move(path)) {}
 
   Result<std::string> read() {
+    // Reading one gives nothing, and no error.
+    if (std::error_code unknown; std::filesystem::is_directory(path_, unknown)) {
+      return Error(Errc::kConfig, path_ + ": expected a file of rules, got a folder");
+    }
     toml::table file;
     try {
       file = toml::parse_file(path_);
