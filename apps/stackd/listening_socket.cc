@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "shim/channel/unique_fd.h"
 
@@ -51,14 +52,9 @@ IpAddress address_of(const inet_diag_msg& message) {
   return IpAddress{bytes};
 }
 
-struct Found {
-  bool here = false;   // who was asked for
-  bool exact = false;  // at this very address, not at all of them
-  bool other = false;  // somebody else at this very address
-};
-
 // The kernel writes its answer as it is read, so nothing here waits.
-Status read(int socket, uint64_t cookie, const IpAddress& ip, Found& found) {
+template <class Visit>
+Status read(int socket, Visit visit, bool& changed) {
   alignas(nlmsghdr) std::array<char, 32 * 1024> buffer;
   while (true) {
     const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), 0);
@@ -67,6 +63,7 @@ Status read(int socket, uint64_t cookie, const IpAddress& ip, Found& found) {
     auto left = static_cast<unsigned>(got);
     const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
     for (; NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
+      changed = changed || (header->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (header->nlmsg_type == NLMSG_DONE) return {};
       if (header->nlmsg_type == NLMSG_ERROR) {
         nlmsgerr error{};
@@ -76,32 +73,52 @@ Status read(int socket, uint64_t cookie, const IpAddress& ip, Found& found) {
       inet_diag_msg message{};
       if (header->nlmsg_len < NLMSG_LENGTH(sizeof message)) continue;
       std::memcpy(&message, reinterpret_cast<const char*>(header) + NLMSG_HDRLEN, sizeof message);
-      const bool exact = address_of(message) == ip;
-      if (cookie_of(message) == cookie) {
-        found.here = true;
-        found.exact = exact;
-      } else {
-        found.other = found.other || exact;
-      }
+      visit(message);
     }
   }
+}
+
+// Visits each socket that listens at `port`; 0: at any. `changed`: some came or went meanwhile, and
+// one that was there all the time may be missing.
+template <class Visit>
+Status for_each_listening(uint16_t port, Visit visit, bool& changed) {
+  const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!socket) return Error::system(errno, "NETLINK_SOCK_DIAG");
+  for (const uint8_t family : {uint8_t{AF_INET}, uint8_t{AF_INET6}}) {
+    if (Status asked = ask(socket.get(), family, port); !asked) return asked;
+    if (Status good = read(socket.get(), visit, changed); !good) return good;
+  }
+  return {};
 }
 
 }  // namespace
 
 Status check_listening(uint64_t cookie, const Endpoint& at) {
-  const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!socket) return Error::system(errno, "NETLINK_SOCK_DIAG");
-  Found found;
-  for (const uint8_t family : {uint8_t{AF_INET}, uint8_t{AF_INET6}}) {
-    if (Status asked = ask(socket.get(), family, at.port); !asked) return asked;
-    if (Status good = read(socket.get(), cookie, at.ip, found); !good) return good;
-  }
-  if (!found.here) return Error(Errc::kNotFound, "nobody listens at " + at.to_string());
-  if (found.other && !found.exact) {
-    return Error(Errc::kBusy, "another socket listens at " + at.to_string());
-  }
+  bool here = false;   // who was asked for
+  bool exact = false;  // at this very address, not at all of them
+  bool other = false;  // somebody else at this very address
+  bool changed = false;
+  const auto look = [&](const inet_diag_msg& message) {
+    const bool same = address_of(message) == at.ip;
+    if (cookie_of(message) == cookie) {
+      here = true;
+      exact = same;
+    } else {
+      other = other || same;
+    }
+  };
+  if (Status asked = for_each_listening(at.port, look, changed); !asked) return asked;
+  if (!here) return Error(Errc::kNotFound, "nobody listens at " + at.to_string());
+  if (other && !exact) return Error(Errc::kBusy, "another socket listens at " + at.to_string());
   return {};
+}
+
+std::optional<std::unordered_set<uint64_t>> listening_cookies() {
+  std::unordered_set<uint64_t> cookies;
+  bool changed = false;
+  const auto keep = [&cookies](const inet_diag_msg& one) { cookies.insert(cookie_of(one)); };
+  if (!for_each_listening(0, keep, changed) || changed) return std::nullopt;
+  return cookies;
 }
 
 }  // namespace mercury

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <unordered_set>
 
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
@@ -13,5 +15,8 @@ namespace mercury {
 // port no more. kBusy: it does, but another one at this very address. Errors besides: kSystem
 // (NETLINK_SOCK_DIAG is not to be had).
 Status check_listening(uint64_t cookie, const Endpoint& at);
+// The cookies of all TCP sockets that listen. Nothing if the kernel does not say, or so many came
+// and went meanwhile that one may be missing.
+std::optional<std::unordered_set<uint64_t>> listening_cookies();
 
 }  // namespace mercury

@@ -471,6 +471,19 @@ class Limits(SocketsTest):
         self.assertIn("sockets.max_programs = 3", self.daemon.log())
 
 
+    def test_listeners_that_were_closed_make_room(self):
+        server = self.program()
+        for _ in range(3):
+            with listener_at("127.0.0.1", 0) as listener:
+                # The daemon asks the kernel once a second at most.
+                self.assertTrue(wait_until(lambda now=listener: server.listen(now).kind == DONE))
+                self.assertEqual(self.sockets()["listeners"], 1)
+        kept = self.listener()
+        self.assertTrue(wait_until(lambda: server.listen(kept).kind == DONE))
+        self.assertEqual(server.listen(self.listener()).kind, KERNEL)
+        self.assertTrue(wait_until(lambda: server.listen(self.listener()).kind == KERNEL and "sockets.max_listeners = 1" in self.daemon.log()))
+
+
 class Switches(SocketsTest):
     EXTRA = "[sockets]\nserve = false\n"
 

@@ -21,7 +21,7 @@ bool Listeners::add(const Listener& listener) {
     known = listener;
     return true;
   }
-  if (size_ >= most_) {
+  if (full()) {
     if (here.empty()) by_port_.erase(listener.local.port);
     return false;
   }
@@ -55,6 +55,10 @@ void Listeners::forget(uint64_t cookie) {
 
 void Listeners::forget(SocketProgram program, uint64_t cookie) {
   erase_if([=](const Listener& one) { return one.cookie == cookie && one.program == program; });
+}
+
+void Listeners::keep(const std::unordered_set<uint64_t>& open) {
+  erase_if([&open](const Listener& one) { return !one.soon && open.count(one.cookie) == 0; });
 }
 
 void Listeners::forget_program(SocketProgram program) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "shim/socket/control/socket_manager.h"
@@ -30,7 +31,10 @@ class Listeners {
   void forget(uint64_t cookie);  // whichever programs have it
   void forget(SocketProgram program, uint64_t cookie);
   void forget_program(SocketProgram program);
+  // Forgets those that listen no more: not in `open`, and not about to listen.
+  void keep(const std::unordered_set<uint64_t>& open);
   size_t size() const { return size_; }
+  bool full() const { return size_ >= most_; }
 
  private:
   template <class Which>

@@ -19,6 +19,7 @@ namespace mercury {
 struct SocketManager::State {
   // A listener that has gone is tried for one connection so often: programs say who listens.
   static constexpr unsigned kMostKnocks = 8;
+  static constexpr uint64_t kBetweenSweepsNs = 1'000'000'000;
 
   State(Host h, SocketPolicy p);
 
@@ -27,7 +28,9 @@ struct SocketManager::State {
   static void done(const Answer& answer, uint32_t value = 0);
   static void failed(const Answer& answer, int error);
   void connect(sockets::Asker asker, sockets::Request request, uint64_t now_ns);
-  void listen(SocketProgram program, const sockets::Request& request, const Answer& answer);
+  void listen(SocketProgram program, const sockets::Request& request, uint64_t now_ns,
+              const Answer& answer);
+  void sweep_listeners(uint64_t now_ns);
   void ended(const sockets::Request& request, const Answer& answer) const;
   void set(const sockets::Request& request, const Answer& answer);
   void info(sockets::Asker asker, const sockets::Request& request, uint64_t now_ns);
@@ -84,6 +87,7 @@ struct SocketManager::State {
   // Requests for what an engine knows, by the number that it gives back.
   std::unordered_map<uint64_t, sockets::Asker> infos;
   sockets::Deadlines<uint64_t> info_deadlines;
+  uint64_t next_sweep_ns = 0;  // of listeners
   uint64_t last_info = 0;
   sockets::Pings pings;
 };

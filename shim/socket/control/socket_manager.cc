@@ -60,7 +60,17 @@ void SocketManager::State::connect(Asker asker, Request request, uint64_t now_ns
   connect_to_host(std::move(asker), request, now_ns);
 }
 
-void SocketManager::State::listen(SocketProgram program, const Request& request,
+// Those that were closed, once in kBetweenSweepsNs.
+void SocketManager::State::sweep_listeners(uint64_t now_ns) {
+  if (!local.listening || now_ns < next_sweep_ns) return;
+  next_sweep_ns = now_ns + kBetweenSweepsNs;
+  if (const auto open = local.listening()) listeners.keep(*open);
+  if (!listeners.full() || !local.notice) return;
+  local.notice("sockets.max_listeners = " + std::to_string(policy.max_listeners) +
+               " sockets of programs listen; one more is reached by the kernel alone");
+}
+
+void SocketManager::State::listen(SocketProgram program, const Request& request, uint64_t now_ns,
                                   const Answer& answer) {
   const auto listening = static_cast<sockets::Listening>(request.value);
   if (listening == sockets::Listening::kNot) {
@@ -68,6 +78,7 @@ void SocketManager::State::listen(SocketProgram program, const Request& request,
     return done(answer);
   }
   const bool soon = listening == sockets::Listening::kSoon;
+  if (listeners.full()) sweep_listeners(now_ns);
   const bool added = policy.serve && request.local.port != 0 &&
                      listeners.add({program, request.local, request.cookie, request.v6_only, soon});
   return added ? done(answer) : kernel(answer);
@@ -146,7 +157,7 @@ void SocketManager::ask(SocketProgram program, const Request& request, uint64_t 
     case RequestKind::kConnect:
       return state_->connect({program, std::move(answer)}, request, now_ns);
     case RequestKind::kListen:
-      return state_->listen(program, request, answer);
+      return state_->listen(program, request, now_ns, answer);
     case RequestKind::kClaim:
       return state_->claim(request, answer);
     case RequestKind::kEnded:

@@ -20,7 +20,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "shim/channel/unique_fd.h"
@@ -99,6 +101,10 @@ class SocketManager {
         knock;
     std::function<void(KnockId id)> end_knock;       // closes it by a reset, whatever its state
     std::function<void(const std::string&)> notice;  // takes lines for the log; may be empty
+    // The cookies of all sockets of this host that listen now; nothing if that is not known. It is
+    // asked where there are too many listeners, as no program says that it has closed one. May be
+    // empty.
+    std::function<std::optional<std::unordered_set<uint64_t>>()> listening;
   };
   // A reply and the descriptor that goes with it, if any. Exactly once for each request unless its
   // program goes first, maybe from within it. The descriptor's owner is who gets it.

@@ -82,6 +82,7 @@ class SocketManagerTest : public testing::Test {
       knocks.push_back({id, to.at, to.cookie, to.soon, std::move(reply)});
     };
     local.end_knock = [this](KnockId id) { ended_knocks.push_back(id); };
+    local.listening = [this] { return open_listeners; };
     local.notice = [this](const std::string& line) { notices.push_back(line); };
     manager_->set_local(std::move(local));
     return *manager_;
@@ -185,6 +186,7 @@ class SocketManagerTest : public testing::Test {
   std::deque<Knock> knocks;
   std::vector<KnockId> ended_knocks;
   std::vector<std::string> notices;
+  std::optional<std::unordered_set<uint64_t>> open_listeners;  // what the kernel says
   uint64_t last_hello = 0;
 
  private:
