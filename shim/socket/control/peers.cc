@@ -46,6 +46,26 @@ Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns, bool again) {
   return &peer;
 }
 
+Peer* Peers::peer_of(Token token) {
+  const auto known = tokens_.find(token);
+  return known == tokens_.end() ? nullptr : &peers_.at(known->second);
+}
+
+uint64_t Peers::patience_ns(const Peer& peer, uint64_t now_ns) const {
+  return now_ns < peer.late_until_ns ? policy_.probe_ns : policy_.answer_ns;
+}
+
+void Peers::on_late(Token token, uint64_t now_ns) {
+  Peer* peer = peer_of(token);
+  if (peer != nullptr && now_ns >= peer->late_until_ns) {
+    peer->late_until_ns = now_ns + policy_.silence_ns;
+  }
+}
+
+void Peers::on_answer(Token token) {
+  if (Peer* peer = peer_of(token)) peer->late_until_ns = 0;
+}
+
 // Those go first that nobody uses and whose peers have moved; then who is silent, the longest
 // known; then a session that nobody uses.
 bool Peers::make_room() {
@@ -180,6 +200,7 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
             agreed.error().message};
   }
   peer.state = Peer::State::kOpen;
+  peer.late_until_ns = 0;
   peer.life = opened.answer.incarnation;
   end_earlier_lives(remote, peer.life);
   return {&peer, std::exchange(peer.waiting, {}), {}, {}};

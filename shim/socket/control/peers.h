@@ -41,6 +41,7 @@ struct Peer {
   wire::Nonce nonce{};  // of its HELLO
   uint32_t life = 0;    // of the daemon that has answered; 0: of a release that does not say
   uint64_t silent_until_ns = 0;
+  uint64_t late_until_ns = 0;  // its session is open, and it did not answer
   std::vector<Waiting> waiting;
 };
 
@@ -70,6 +71,11 @@ class Peers {
   Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
   void on_moved(const event::SessionMoved& moved);
+  // How long a program waits for its answer: `answer_ns`, or for `silence_ns` after it was late
+  // `probe_ns`. An answer ends that.
+  uint64_t patience_ns(const Peer& peer, uint64_t now_ns) const;
+  void on_late(Token token, uint64_t now_ns);
+  void on_answer(Token token);
   Settled on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const { return probes_.next_ns(); }
   void on_hello(LaneId lane, const event::HelloReceived& hello);
@@ -108,6 +114,7 @@ class Peers {
   // the log says so, once.
   Status check_features(const Endpoint& remote, uint32_t features);
   Token next_token();
+  Peer* peer_of(Token token);  // null: it has moved, or its session has ended
 
   const SocketManager::Host& host_;
   const SocketPolicy& policy_;

@@ -58,7 +58,7 @@ void SocketManager::State::open(const Peer& peer, Waiting waiting, uint64_t now_
   Connection& added = connections.add(std::move(connection));
   connections.to_engine(added);
   const ConnectionId id = added.id;
-  answers.add(now_ns + policy.answer_ns, id);
+  answers.add(now_ns + peers.patience_ns(peer, now_ns), id);
   host.send(peer.lane,
             command::OpenConnection{
                 peer.token, id, Preamble{waiting.request.priority, *source, waiting.request.remote},
@@ -126,6 +126,7 @@ void SocketManager::State::on_answered(const event::ConnectionAnswered& answered
   if (answered.answer != sockets::Answer::kAccepted) connections.from_engine(answered.id);
   Connection* connection = connections.find(answered.id);
   if (connection == nullptr || connection->state != Connection::State::kAsking) return;
+  peers.on_answer(connection->token);
   const Asker asker = connections.take_asker(*connection);
   if (answered.answer != sockets::Answer::kAccepted) {
     connections.erase(answered.id);
@@ -195,6 +196,7 @@ void SocketManager::State::on_timer(uint64_t now_ns) {
     if (!is_asking(*due)) continue;
     Connection& connection = *connections.find(*due);
     host.send(connection.lane, command::AbortConnection{*due, Errc::kTimedOut});
+    peers.on_late(connection.token, now_ns);
     give_up(connection);
   }
   while (const std::optional<uint64_t> due = info_deadlines.take_due(now_ns)) {

@@ -94,6 +94,36 @@ TEST_F(Outgoing, NoAnswerIsTheKernelsAndTheOtherSideHears) {
   EXPECT_TRUE(manager().idle());
 }
 
+// A program that connects without blocking waits for it all the same.
+TEST_F(Outgoing, AHostThatWasLateIsWaitedForAsOneThatIsUnknown) {
+  open_session(1, kServer);
+  take<command::OpenConnection>();
+  pass(policy.answer_ns);
+  take<command::AbortConnection>();
+  const uint64_t late_at_ns = now_ns;
+  for (int i = 0; i < 3; ++i) {
+    const auto connecting = connect(1, kServer);
+    take<command::OpenConnection>();
+    pass(policy.probe_ns);
+    EXPECT_EQ(connecting->kind(), ReplyKind::kKernel);
+    take<command::AbortConnection>();
+  }
+  // After a while, or an answer, it has its time again.
+  pass(late_at_ns + policy.silence_ns - now_ns);
+  const auto patient = connect(1, kServer);
+  take<command::OpenConnection>();
+  pass(policy.answer_ns - 1);
+  EXPECT_FALSE(patient->reply);
+  pass(1);
+  take<command::AbortConnection>();
+  connect(1, kServer);
+  tell(event::ConnectionAnswered{take<command::OpenConnection>().id, sockets::Answer::kAccepted});
+  const auto again = connect(1, kServer);
+  take<command::OpenConnection>();
+  pass(policy.answer_ns - 1);
+  EXPECT_FALSE(again->reply);
+}
+
 TEST_F(Outgoing, AProgramThatGoesAbortsWhatItWaitsFor) {
   std::shared_ptr<Outcome> connecting;
   open_session(1, kServer, &connecting);
@@ -393,6 +423,26 @@ TEST_F(Incoming, SoManyListeners) {
   EXPECT_EQ(manager().snapshot().listeners, 2U);
   manager().program_gone(1);
   EXPECT_EQ(listen(2, at("0.0.0.0:82"), 13)->kind(), ReplyKind::kDone);
+}
+
+TEST_F(Incoming, ThoseThatWereClosedMakeRoom) {
+  policy.max_listeners = 3;
+  listen(1, at("0.0.0.0:80"), 11);
+  listen(1, at("0.0.0.0:81"), 12);
+  listen(2, at("0.0.0.0:82"), 13, false, Listening::kSoon);  // not yet in the kernel's list
+  EXPECT_EQ(listen(2, at("0.0.0.0:83"), 14)->kind(), ReplyKind::kKernel) << "nobody knows better";
+  open_listeners = {11, 12};
+  now_ns += 1'000'000'000;
+  EXPECT_EQ(listen(2, at("0.0.0.0:83"), 14)->kind(), ReplyKind::kKernel);
+  ASSERT_EQ(notices.size(), 2U);
+  EXPECT_NE(notices.back().find("sockets.max_listeners = 3"), std::string::npos);
+  open_listeners = {11};
+  EXPECT_EQ(listen(2, at("0.0.0.0:83"), 14)->kind(), ReplyKind::kKernel) << "asked a moment ago";
+  now_ns += 1'000'000'000;
+  EXPECT_EQ(listen(2, at("0.0.0.0:83"), 14)->kind(), ReplyKind::kDone);
+  EXPECT_EQ(connect(3, at("127.0.0.1:81"))->kind(), ReplyKind::kKernel);
+  EXPECT_EQ(connect(3, at("127.0.0.1:80"))->reply, std::nullopt) << "is knocked at";
+  EXPECT_EQ(connect(3, at("127.0.0.1:82"))->reply, std::nullopt);
 }
 
 }  // namespace
