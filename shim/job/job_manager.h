@@ -58,6 +58,9 @@ struct JobPolicy {
   // Half as long again its next life waits for that, before a job has begun.
   uint64_t peer_timeout_ns = 10'000'000'000;
   Authentication authentication = Authentication::kOff;  // of frames of jobs with a secret
+  // What the sessions of jobs may use of wire::Feature. Less of it, and this host speaks as one of
+  // an earlier release: how releases meet is tested so.
+  uint32_t wire_features = ~uint32_t{0};
 };
 
 struct OpenJob {

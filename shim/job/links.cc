@@ -25,8 +25,9 @@ void Links::forget(LinkId id) {
 }
 
 uint32_t Links::own_features(const std::string& job, const JobKey& key) const {
-  return wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves |
-         wire::kFeatureSourcePorts | seal_feature(authentication_, job, key);
+  return features_ & (wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts |
+                      wire::kFeatureMoves | wire::kFeatureSourcePorts |
+                      seal_feature(authentication_, job, key));
 }
 
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,

@@ -43,8 +43,9 @@ struct Link {
 
 class Links {
  public:
-  Links(const JobManager::Host& host, Authentication authentication)
-      : host_(host), authentication_(authentication) {}
+  // Of `policy` it keeps what it needs.
+  Links(const JobManager::Host& host, const JobPolicy& policy)
+      : host_(host), authentication_(policy.authentication), features_(policy.wire_features) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -85,6 +86,7 @@ class Links {
   uint32_t own_features(const std::string& job, const JobKey& key) const;  // in HELLOs and answers
   const JobManager::Host& host_;
   const Authentication authentication_;
+  const uint32_t features_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;
   std::vector<uint32_t> open_job_sessions_;  // by lane
@@ -94,7 +96,7 @@ class Links {
 // What coordinators and members share with the manager around them.
 struct JobContext {
   JobContext(JobManager::Host h, JobPolicy p)
-      : host(std::move(h)), policy(std::move(p)), links(host, policy.authentication) {}
+      : host(std::move(h)), policy(std::move(p)), links(host, policy) {}
   // Whether one more session of open jobs leaves the others their part of the engine.
   bool has_room_for_open_job(LaneId lane) const {
     return policy.max_sessions == 0 ||

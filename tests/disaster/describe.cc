@@ -130,7 +130,9 @@ std::string describe(const Scenario& s) {
     out << "  host " << i << ": " << host.lanes << " engines, " << host.source_ports
         << " source ports each, MTU " << host.mtu_bytes << ", starts at " << ms(host.start_ns)
         << ", control plane late by " << ms(host.control_delay_ns) << ", clock drifts "
-        << host.drift_ppm << " ppm, a frame takes " << host.frame_cost_ns << " ns\n";
+        << host.drift_ppm << " ppm, a frame takes " << host.frame_cost_ns << " ns";
+    if (host.features != ~uint32_t{0}) out << ", an earlier release's features " << host.features;
+    out << "\n";
   }
   for (const JobPlan& job : s.jobs) out << "  " << describe(job);
   for (size_t i = 0; i < s.faults.size(); ++i) {

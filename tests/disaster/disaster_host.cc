@@ -33,6 +33,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   config.lane.exchange.sends.reserved_ranges = 256;
   config.policy.leave_grace_ns = kGraceNs;
   config.policy.max_jobs = 32;
+  config.policy.wire_features = plan.features;
   config.policy.max_sessions = config.lane.engine.max_sessions;
   if (scenario.sealed) config.policy.authentication = Authentication::kRequired;
   for (const JobPlan& job : scenario.jobs) {

@@ -93,6 +93,17 @@ void draw_source_ports(Scenario& s, Random random) {
   for (HostPlan& host : s.hosts) host.source_ports = one_of(random, kPorts);
 }
 
+// Some hosts are of earlier releases: each brought a feature, or some, and none lost one. Which has
+// seals says whether frames need them.
+void draw_releases(Scenario& s, Random random) {
+  if (s.seed % 8 != 5 && s.seed % 16 != 0) return;
+  for (HostPlan& host : s.hosts) {
+    if (random.chance(0.5)) continue;
+    host.features = (1U << random.below(7)) - 1;
+    if (s.sealed) host.features |= wire::kFeatureStreams | wire::kFeatureSeals;
+  }
+}
+
 // A path in the middle takes less than both its ends say, from the start and for good.
 void draw_narrow_path(Scenario& s, Random random) {
   if (random.chance(0.15))
@@ -407,6 +418,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_strangers(s, generator(seed, 13));
   draw_source_ports(s, generator(seed, 14));
   draw_processors(s, generator(seed, 15));
+  draw_releases(s, generator(seed, 16));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;
@@ -416,6 +428,11 @@ Scenario make_scenario(uint64_t seed) {
 
 // IPv6's, which every path carries.
 constexpr uint64_t kLeastMtu = 1280;
+
+bool Scenario::have(wire::Feature feature) const {
+  return std::ranges::all_of(
+      hosts, [feature](const HostPlan& host) { return (host.features & feature) != 0; });
+}
 
 // A quarter of the time-out leaves room for the probe that follows an outage.
 bool Scenario::harmless(const Fault& fault) const {
@@ -431,7 +448,7 @@ bool Scenario::harmless(const Fault& fault) const {
     case FaultKind::kPause:
       return fault.for_ns <= peer_timeout_ns / 4;
     case FaultKind::kBlackHole:  // what is more than the path carries goes in parts
-      return fault.amount >= kLeastMtu;
+      return fault.amount >= kLeastMtu && have(wire::kFeatureParts);
     default:
       return false;
   }

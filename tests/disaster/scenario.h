@@ -15,6 +15,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/port/sim/link.h"
+#include "transport/wire/hello.h"
 
 namespace mercury::disaster {
 
@@ -84,6 +85,8 @@ struct HostPlan {
   uint32_t mtu_bytes = 1500;
   uint64_t frame_cost_ns = 0;  // of an engine's time, for each frame received or sent
   uint32_t source_ports = 1;   // of each engine
+  // What its sessions know of wire::Feature: all, or what an earlier release did.
+  uint32_t features = ~uint32_t{0};
 };
 
 struct TensorPlan {
@@ -136,6 +139,8 @@ struct Scenario {
   std::vector<JobPlan> jobs;
   std::vector<Fault> faults;
 
+  // Whether all hosts know it.
+  bool have(wire::Feature feature) const;
   // No fault but weather that the protocol must ride out: every operation succeeds.
   bool harmless(const Fault& fault) const;
   static bool endless(const Fault& fault) {

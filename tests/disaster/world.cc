@@ -63,6 +63,7 @@ void World::on_frame(const Endpoint& source, const Endpoint& target,
                      std::span<const std::byte> frame) {
   read_head(frame);
   check_freshness(frame);
+  check_release(target, frame);
   if (hostile_) hostile_->hear(source, target, frame);
 }
 
@@ -82,6 +83,33 @@ void World::check_freshness(std::span<const std::byte> frame) {
   };
   if (header.type == wire::FrameType::kHello) said(wire::decode_hello(payload));
   if (header.type == wire::FrameType::kHelloAck) said(wire::decode_hello_ack(payload));
+}
+
+// Nobody says what a host of an earlier release does not know. (RESET goes to whom a host that was
+// started again does not remember.)
+void World::check_release(const Endpoint& target, std::span<const std::byte> frame) {
+  constexpr std::pair<wire::FrameType, wire::Feature> kLater[] = {
+      {wire::FrameType::kStream, wire::kFeatureStreams},
+      {wire::FrameType::kStreamCredit, wire::kFeatureStreams},
+      {wire::FrameType::kStreamReset, wire::kFeatureStreams},
+      {wire::FrameType::kResetToken, wire::kFeatureResets},
+      {wire::FrameType::kPart, wire::kFeatureParts},
+      {wire::FrameType::kPathChallenge, wire::kFeatureMoves},
+      {wire::FrameType::kPathResponse, wire::kFeatureMoves},
+      {wire::FrameType::kSourcePorts, wire::kFeatureSourcePorts}};
+  if (frame.size() < sizeof(wire::CommonHeader) || scenario_.attacked()) return;
+  const auto type = wire::FrameType(frame[offsetof(wire::CommonHeader, type)]);
+  const auto* const later =
+      std::ranges::find_if(kLater, [type](const auto& one) { return one.first == type; });
+  if (later == std::end(kLater) || scenario_.have(later->second)) return;
+  for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
+    if ((scenario_.hosts[i].features & later->second) != 0) continue;
+    for (size_t lane = 0; lane < cluster_[i].lanes(); ++lane) {
+      if (cluster_[i].endpoint(lane) == target) {
+        violation("a frame that the host's release does not know");
+      }
+    }
+  }
 }
 
 void World::read_head(std::span<const std::byte> frame) noexcept {

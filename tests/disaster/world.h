@@ -78,6 +78,7 @@ class World final : private Surroundings {
   void on_frame(const Endpoint& source, const Endpoint& target, std::span<const std::byte> frame);
   void read_head(std::span<const std::byte> frame) noexcept;
   void check_freshness(std::span<const std::byte> frame);
+  void check_release(const Endpoint& target, std::span<const std::byte> frame);
   void plan_happenings();
   void set_happenings_timer();
   void add_network_fault(const Fault& fault);
