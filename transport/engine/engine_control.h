@@ -90,7 +90,7 @@ void Engine<P, S>::run(const command::Accept& request) {
 template <Port P, Service S>
 void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
-  if (!gate_.take()) {
+  if (!gate_.take(header.packet_number != 0, now_ns_)) {
     counters_.add(Counter::kDropHello);
     return;
   }
@@ -115,8 +115,9 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
-  if (handshakes_.size() >= HelloGate::kWithoutToken && !handshakes_.waits(frame.source, *hello) &&
-      !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_)) {
+  if (!handshakes_.waits(frame.source, *hello) &&
+      !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_) &&
+      !gate_.may_judge(handshakes_.size(), now_ns_)) {
     ask_for_token(asked);
     return;
   }

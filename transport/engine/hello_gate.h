@@ -1,13 +1,14 @@
 // What stands between a HELLO and any state of it: anybody can send one, from any address that he
 // writes into it.
 //
-// While few wait for the control plane's word each is taken at once. When more do, whoever asks is
-// told a token, and says his HELLO again with it: that he hears what is sent to his address costs
-// him a round trip, and this engine nothing that it has to keep. A token is a keyed hash of
-// time, address, number and nonce, and good for half a minute at least and a minute at most.
+// While few wait for the control plane's word, and few have asked for it in the last second, each
+// is taken at once. Else whoever asks is told a token, and says his HELLO again with it: that he
+// hears what is sent to his address costs him a round trip, and this engine nothing that it has to
+// keep. A token is a keyed hash of time, address, number and nonce, and good for half a minute at
+// least and a minute at most.
 //
-// However few wait, a pass of the engine reads kPerPass HELLOs at most, and a second's refusals are
-// kRefusals.
+// However few wait, a pass of the engine reads kPerPass HELLOs at most, a second's passes kReads,
+// and a second's refusals are kRefusals.
 //
 // Paper: RFC 9000 section 8.1 (address validation by Retry).
 // Owner/thread: one engine.
@@ -46,8 +47,13 @@ class HelloGate {
   // HELLOs that a pass of the engine reads, half of kBurst frames (engine.h): a flood leaves the
   // rest of its time to others. The sender of one that is dropped repeats it.
   static constexpr uint32_t kPerPass = 16;
-  // That wait for the control plane's word before tokens are asked for.
+  // In a second, and at once, of those with a token, and of those without: beyond, a flood costs
+  // the engine no more than other frames that it drops, and one kind leaves the other room.
+  static constexpr uint64_t kReads = 2'000;
+  // That wait for the control plane's word before tokens are asked for; and that it judges without
+  // one in a second, and at once.
   static constexpr size_t kWithoutToken = 64;
+  static constexpr uint64_t kJudged = 512;
   // Refusals in a second, and at once: all workers of a large job may be early at the same time.
   static constexpr uint64_t kRefusals = 256;
 
@@ -55,7 +61,15 @@ class HelloGate {
 
   void begin_pass() noexcept { left_ = kPerPass; }
   // Whether this pass reads one more.
-  bool take() noexcept { return left_ > 0 && left_-- > 0; }
+  bool take(bool with_token, uint64_t now_ns) noexcept {
+    if (left_ == 0 || !reads_[with_token ? 1 : 0].take(now_ns)) return false;
+    --left_;
+    return true;
+  }
+  // Whether one without a token goes to the control plane, where so many wait for it.
+  bool may_judge(size_t waiting, uint64_t now_ns) noexcept {
+    return waiting < kWithoutToken && judged_.take(now_ns);
+  }
 
   // Whether one more refusal may be said: strangers choose to whom they go.
   bool may_refuse(uint64_t now_ns) noexcept { return refusals_.take(now_ns); }
@@ -71,6 +85,8 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
+  std::array<RateLimit<kReads>, 2> reads_;
+  RateLimit<kJudged> judged_;
   RateLimit<kRefusals> refusals_;
 };
 

@@ -95,9 +95,55 @@ TEST_F(HelloFloodTest, StrangersFromManyAddressesTakeFewPlaces) {
   }
   lab.run_for(20 * kMs);
   EXPECT_EQ(counters().get(Gauge::kHandshakes), HelloGate::kWithoutToken);
-  EXPECT_GT(counters().get(Counter::kTokensAsked), 4000U);
+  EXPECT_GE(counters().get(Counter::kTokensAsked), HelloGate::kReads - HelloGate::kWithoutToken);
   EXPECT_TRUE(lab.connect()) << "an honest one shows its address";
   lab.expect_echoes(2, 100'000);
+}
+
+// However fast the control plane answers: each takes its time.
+TEST_F(HelloFloodTest, FewInASecondAreJudgedWithoutAToken) {
+  uint64_t judged = 0;
+  lab.b().holds = [this, &judged](const event::HelloReceived& hello) {
+    if (!is_stranger(hello.remote.ip)) return false;
+    ++judged;
+    lab.b().send(command::Refuse{hello.hello, Errc::kNotFound, "no such job"});
+    return true;
+  };
+  constexpr uint32_t kHellos = 1'500;
+  for (uint32_t i = 0; i < kHellos; ++i) {
+    inject(i);
+    lab.run_for(kSecond / kHellos);
+  }
+  EXPECT_GE(judged, HelloGate::kJudged);
+  EXPECT_LE(judged, 2 * HelloGate::kJudged + 1);
+  EXPECT_EQ(counters().get(Counter::kTokensAsked), kHellos - judged);
+  EXPECT_TRUE(lab.connect()) << "an honest one shows its address";
+}
+
+// A flood without tokens leaves who has one his place, and the other way round.
+TEST_F(HelloFloodTest, FewInASecondAreReadOfEitherKind) {
+  constexpr uint32_t kHellos = 20'000;
+  const auto flood = [this](uint64_t token) {
+    for (uint32_t i = 0; i < kHellos; ++i) {
+      inject(i, token);
+      lab.run_for(10'000);
+    }
+  };
+  flood(0);
+  const uint64_t most = HelloGate::kReads + HelloGate::kReads / 5;  // at once, and in 0.2 s
+  const uint64_t asked = counters().get(Counter::kTokensAsked);
+  EXPECT_LE(asked, most);
+  EXPECT_GE(asked + HelloGate::kWithoutToken, most - 1);
+  EXPECT_GE(counters().get(Counter::kDropHello), kHellos - most - 1);
+  const HelloGate same(2);  // as the lab's second host, by its seed
+  const uint64_t waiting = counters().get(Gauge::kHandshakes);
+  inject(kHellos, same.token(stranger(kHellos), hello_of(kHellos), lab.network.now_ns()));
+  lab.run_for(20 * kMs);
+  EXPECT_EQ(counters().get(Gauge::kHandshakes), waiting + 1);
+  flood(1);  // with what is none
+  EXPECT_LE(counters().get(Counter::kTokensAsked), 2 * most + 1);
+  lab.run_for(kSecond);
+  EXPECT_TRUE(lab.connect());
 }
 
 // Whoever hears what is sent to his address is let in as before.
@@ -135,7 +181,7 @@ TEST(Handshakes, OneTooManyForgetsTheOldestAlone) {
 // An engine whose control plane reads none of what it is told.
 struct UnreadTest : HelloFloodTest {
   void pass() {
-    lab.network.advance_to(lab.network.now_ns() + 10'000);
+    lab.network.advance_to(lab.network.now_ns() + kSecond / HelloGate::kReads);
     lab.a().poll(lab.network.now_ns());
     lab.b().engine.poll_once(lab.network.now_ns());
   }
