@@ -23,6 +23,7 @@ MODES = ("scribble", "resize", "punch", "stop", "flood", "attach", "die")
 STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
+TINY = 3000  # tensors of one element
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 MANY = 1 << 30
 MADV_REMOVE, MADV_POPULATE_WRITE = 9, 23
@@ -77,7 +78,8 @@ class Hostile:
         assert reply["code"] == 0, reply
         self.step("declare")
         numel = LARGE_NUMEL if self.mode in ("punch", "large") else NUMEL
-        reply = self.worker.declare([[0, numel, "f32", "sum"], [1, 500, "f32", "sum"]])
+        tiny = [[2 + i, 1, "f32", "sum"] for i in range(TINY if self.mode == "tiny" else 0)]
+        reply = self.worker.declare([[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
         assert reply["code"] == 0, reply
         say("ready")
 
@@ -190,6 +192,17 @@ class Hostile:
                     continue
                 mercury.mercury_push_pull(job, ctypes.c_uint32(tensor), 0, ctypes.byref(handle))
                 waiting[tensor] = handle.value
+
+    def tiny(self):
+        """Not hostile, unless its host is: as many sums as its window takes, of one element each."""
+        mercury, job, handle = self.worker.mercury, self.worker.job, ctypes.c_uint64()
+        while True:
+            handles = []
+            for tensor in range(2, 2 + TINY):
+                mercury.mercury_push_pull(job, ctypes.c_uint32(tensor), 0, ctypes.byref(handle))
+                handles.append(handle.value)
+            for number in handles:
+                mercury.mercury_wait(job, ctypes.c_uint64(number), -1)
 
     def attach_without_end(self):
         held = []

@@ -12,12 +12,10 @@ stopped, nothing. All are at idle priority, so that they take
 caches and the other half of a core from the innocent, and no time; in the last row, where the flood and its
 neighbour are programs like others, time as well.
 """
-import argparse
 import contextlib
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,27 +25,14 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hostile_program  # noqa: E402
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+from neighbours import arguments, make_idle, measured  # noqa: E402
 from program import Program, environment  # noqa: E402
 
-parser = argparse.ArgumentParser()
-for name in ("stackd", "ctl", "library"):
-    parser.add_argument(name)
-parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-parser.add_argument("--measure", type=float, default=0)
-parser.add_argument("--row", help="with --measure: only rows with this in their name")
-OPTIONS, REST = parser.parse_known_args()
-
+OPTIONS, REST = arguments()
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 LIVES = 3  # of each kind but the ones that die
 DEATHS = 14
 PAIRS = 21  # that --measure takes each median of
-
-
-def make_idle(process):
-    """It has only the time that nobody else wants."""
-    for task in os.listdir(f"/proc/{process.pid}/task"):
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
 
 
 class Hostile:
@@ -220,18 +205,9 @@ class HostileProgramTest(unittest.TestCase):
 
 
 def measure():
-    """Pairs of equal length, so that what else the machine does meanwhile falls out."""
-    least = float("inf")
     print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile program, as a part of those beside a harmless one")
     generator = random.Random(OPTIONS.seed)
     with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder)) as cluster:
-
-        def rate():
-            rounds, start = 0, time.monotonic()
-            while time.monotonic() < start + OPTIONS.measure:
-                cluster.go(20)
-                rounds += 20
-            return rounds / (time.monotonic() - start)
 
         @contextlib.contextmanager
         def beside(mode, idle=True):
@@ -260,20 +236,7 @@ def measure():
                  ("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
                  ("flood, greedy", lambda: beside("greedy"), lambda: beside("flood")),
                  ("not idle", lambda: beside("greedy", False), lambda: beside("flood", False))]
-        for label, harmless, hostile in rows:
-            if OPTIONS.row and OPTIONS.row not in label:
-                continue
-            ratios = []
-            for _ in range(PAIRS):
-                rates = []
-                for neighbour in (harmless(), hostile(), harmless()):
-                    with neighbour:
-                        rates.append(rate())
-                ratios.append(2 * rates[1] / (rates[0] + rates[2]))
-            least = min(least, statistics.median(ratios))
-            print(f"{label:13} median {statistics.median(ratios):.3f}  "
-                  f"of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
-    return least
+        return measured(rows, OPTIONS, cluster.go, PAIRS)
 
 
 if __name__ == "__main__":
