@@ -1,5 +1,6 @@
 """What one program sees of sockets, line by line, without what differs from run to run (ports, times). The
 test runs it by the kernel and over Mercury: both must say the same. usage: calls.py ADDRESS"""
+import ctypes
 import errno
 import fcntl
 import os
@@ -250,6 +251,58 @@ def processes():
     say("handed on", server.recv(100))
 
 
+class Part(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_char_p), ("bytes", ctypes.c_size_t)]
+
+
+class Head(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_void_p), ("name_bytes", ctypes.c_uint), ("parts", ctypes.POINTER(Part)), ("count", ctypes.c_size_t),
+                ("control", ctypes.c_void_p), ("control_bytes", ctypes.c_size_t), ("flags", ctypes.c_int)]
+
+
+class Message(ctypes.Structure):
+    _fields_ = [("head", Head), ("bytes", ctypes.c_uint)]
+
+
+def messages(*texts):
+    made = (Message * len(texts))()
+    for one, text in zip(made, texts):
+        one.head.parts, one.head.count = ctypes.pointer(Part(text, len(text))), 1
+    return made
+
+
+def rarer_calls():
+    """By the numbers of descriptors, and by those names of glibc that Python has no use for."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    client, server = ends()
+    copies = [fcntl.fcntl(client, fcntl.F_DUPFD, 100), fcntl.fcntl(client, fcntl.F_DUPFD_CLOEXEC, 110), os.dup2(client.fileno(), 120)]
+    for copy in copies:
+        os.write(copy, b"by a copy")
+    say("copies", [copy >= 100 for copy in copies], [os.get_inheritable(copy) for copy in copies], server.recv(27, socket.MSG_WAITALL))
+    libc.close_range(100, 130, 0)
+    say("close_range", attempt(os.write, copies[2], b"x"), client.send(b"left"), server.recv(9))
+    room = ctypes.create_string_buffer(16)
+    for name, arguments in (("__recv_chk", (16, 16, 0)), ("__read_chk", (16, 16)), ("__recvfrom_chk", (16, 16, 0, None, None))):
+        client.send(name.encode())
+        say(name, getattr(libc, name)(server.fileno(), room, *arguments), room.value[:len(name)])
+    say("sendmmsg", libc.sendmmsg(client.fileno(), messages(b"first", b"second"), 2, 0), server.recv(11, socket.MSG_WAITALL))
+    client.send(b"all in one")
+    got = messages(bytes(16), bytes(16))
+    say("recvmmsg", libc.recvmmsg(server.fileno(), got, 2, socket.MSG_DONTWAIT, None), [one.bytes for one in got])
+    reads, writes = os.pipe()
+    client.send(b"spliced")
+    say("splice", os.splice(server.fileno(), writes, 7), os.splice(reads, server.fileno(), 7), client.recv(9))
+    wanted, moment = (ctypes.c_ulong * 16)(), (ctypes.c_long * 2)(5, 0)
+    wanted[server.fileno() // 64] = 1 << server.fileno() % 64
+    client.send(b"x")
+    say("pselect", libc.pselect(server.fileno() + 1, wanted, None, None, moment, (ctypes.c_ulong * 16)()), server.recv(1))
+    client.sendall(b"through another cat")
+    client.shutdown(socket.SHUT_WR)
+    child = os.posix_spawn("/bin/cat", ["cat"], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, server.fileno(), number) for number in (0, 1)])
+    server.close()
+    say("posix_spawn", client.recv(100, socket.MSG_WAITALL), os.waitpid(child, 0)[1])
+
+
 def interruptions():
     client, server = ends()
     hits = []
@@ -286,6 +339,6 @@ def options():
     say("none", attempt(client.setsockopt, socket.SOL_SOCKET, 9999, 1))
 
 
-for part in (names, reads_and_writes, much, ways_to_end, waits, connects_without_waiting, processes, interruptions, options):
+for part in (names, reads_and_writes, much, ways_to_end, waits, connects_without_waiting, processes, rarer_calls, interruptions, options):
     say("--", part.__name__)
     part()
