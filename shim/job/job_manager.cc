@@ -153,10 +153,7 @@ void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<voi
   state_->settle(now_ns);
 }
 
-void JobManager::host_ends() {
-  const Change change(*state_);
-  state_->context.host_ends = true;
-}
+void JobManager::host_ends() { state_->context.host_ends = true; }
 
 Status JobManager::set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns) {
   const Change change(*state_);

@@ -175,6 +175,7 @@ class JobManager {
   Round first_round(ClientId client, JobSlot job, TensorId tensor) const;
 
   void on_event(LaneId lane, Event event, uint64_t now_ns);
+  // When on_timer has something to do. Keeps what it has found: the owning thread's, as all else.
   uint64_t next_deadline_ns() const;
   void on_timer(uint64_t now_ns);
 

@@ -224,6 +224,7 @@ void JobManager::State::reply_all() {
   while (!context.replies.empty()) {  // a program may ask for more from within its reply
     std::function<void()> reply = std::move(context.replies.front());
     context.replies.pop_front();
+    deadline_ns.reset();  // it was found when this reply, too, was due
     reply();
   }
 }

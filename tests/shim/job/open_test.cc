@@ -214,6 +214,22 @@ TEST_F(JobTest, ServerProgramTakesOverWhatItsDaemonServes) {
   expect_nothing_left();
 }
 
+// Each of the two would be told what was true of the one before.
+TEST_F(JobTest, AReplyThatAsksWhenTheNextTimerIsDueHearsWhatIsDueThen) {
+  hosts.add(1, 1, not_serving());
+  JobManager& manager = hosts.manager(1);
+  std::vector<uint64_t> heard;
+  const auto refused = [&](const Result<OpenedJob>& opened) {
+    EXPECT_FALSE(opened);
+    heard.push_back(manager.next_deadline_ns());
+  };
+  for (int i = 0; i < 2; ++i) manager.open_job(1, OpenJob{}, 0, refused);
+  EXPECT_EQ(manager.next_deadline_ns(), 0U);
+  manager.on_timer(0);
+  EXPECT_EQ(heard, (std::vector<uint64_t>{0, kNever})) << "the second reply was due at once";
+  EXPECT_EQ(manager.next_deadline_ns(), kNever);
+}
+
 TEST_F(JobTest, SmallestPathDecidesTheChunk) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
