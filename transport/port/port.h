@@ -106,7 +106,7 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   // False: no buffer or no room in the transmit ring; the engine tries again on a later pass.
   { port.tx_alloc(frame) } noexcept -> std::same_as<bool>;
   // Sends the first `bytes` bytes of `frame`. Frames of one path leave in the order of these calls,
-  // and none overtakes one of another path that is more urgent.
+  // and no more than a few overtake one of another path that is more urgent.
   { port.tx_send(frame, path, bytes) } noexcept;
   // Sends `bytes` header bytes of `frame` followed by `payload`, without copying the payload where
   // the device can gather; `payload` lies in mapped memory, and must stay unchanged while

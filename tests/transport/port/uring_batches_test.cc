@@ -1,11 +1,13 @@
 // Which frames the uring port sends together, over real sockets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "tests/transport/port/port_suite.h"
@@ -68,34 +70,118 @@ void send_datagram(UringPort& port, PathId path, uint16_t priority, uint32_t num
   port.tx_send(frame, path, bytes);
 }
 
-TEST(UringBatches, NoFrameOvertakesAMoreUrgentOneOfAnotherPath) {
-  constexpr uint16_t kUrgent = 1, kBulk = 7;
-  Counters counters;
-  const auto sender = open("127.0.0.1:0", counters);
-  const auto peer = open("127.0.0.1:0", counters);
-  const auto first = *sender->open_path(peer->info().local);
-  const auto second = *sender->open_path(peer->info().local);
-  ASSERT_NE(first, second);
-  const auto post = [&](PathId path, uint16_t priority, uint32_t number) {
-    send_datagram(*sender, path, priority, number, 1'400);
-  };
-  uint32_t number = 0;
-  post(first, kUrgent, number++);
-  post(second, kUrgent, number++);
-  for (int i = 0; i < 3; ++i) post(first, kUrgent, number++);
-  for (int i = 0; i < 9; ++i) post(first, kBulk, number++);
-  sender->tx_flush(0);
-  std::array<RxFrame, 32> burst;
-  ASSERT_EQ(peer->rx_burst(burst, 0), number);
-  std::vector<uint32_t> came;
-  for (uint32_t i = 0; i < number; ++i) {
+// The numbers of the datagrams that have come to a port, and in how many buffers.
+struct Came {
+  std::vector<uint32_t> numbers;
+  uint32_t buffers = 0;
+};
+
+Came take(UringPort& port) {
+  Came came;
+  std::array<RxFrame, 64> burst;
+  const uint32_t count = port.rx_burst(burst, 0);
+  for (uint32_t i = 0; i < count; ++i) {
     wire::Be32 word;
     std::memcpy(&word, burst[i].payload.data() + offsetof(wire::DatagramHeader, words),
                 sizeof word);
-    came.push_back(word.value());
+    came.numbers.push_back(word.value());
   }
-  peer->rx_release();
-  EXPECT_EQ(came, (std::vector<uint32_t>{0, 2, 3, 4, 1, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
+  came.buffers = port.buffers_in_use();
+  port.rx_release();
+  return came;
+}
+
+// One port that sends by several paths to another, which sees in which order all has left.
+struct PathsLab {
+  explicit PathsLab(size_t count)
+      : sender(open("127.0.0.1:0", counters)), peer(open("127.0.0.1:0", counters)) {
+    while (paths.size() < count) paths.push_back(*sender->open_path(peer->info().local));
+  }
+  Counters counters;
+  std::unique_ptr<UringPort> sender, peer;
+  std::vector<PathId> paths;
+};
+
+TEST(UringBatches, SumsThatHaveAPriorityEachLeaveTogether) {
+  constexpr uint32_t kEach = 8;
+  Counters counters;
+  const auto sender = open("127.0.0.1:0", counters);
+  std::vector<std::unique_ptr<UringPort>> peers;
+  for (uint32_t peer = 0; peer < 4; ++peer) peers.push_back(open("127.0.0.1:0", counters));
+  std::vector<PathId> paths;
+  for (const auto& peer : peers) paths.push_back(*sender->open_path(peer->info().local));
+  for (int flush = 0; flush < 3; ++flush) {  // the frames of one are used again in the next
+    for (uint32_t i = 0; i < kEach; ++i) {
+      for (const PathId path : paths) {
+        send_datagram(*sender, path, static_cast<uint16_t>(5 + i), i, 1'000);
+      }
+    }
+    sender->tx_flush(0);
+    uint32_t sends = 0;
+    for (const auto& peer : peers) {
+      const Came came = take(*peer);
+      EXPECT_EQ(came.numbers, (std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+      sends += came.buffers;
+    }
+    EXPECT_EQ(sends, 5U) << "one for each peer, and one more for what would go too far ahead";
+  }
+}
+
+TEST(UringBatches, LittleOvertakesAMoreUrgentFrameOfAnotherPath) {
+  constexpr uint16_t kUrgent = 1, kBulk = 7;
+  PathsLab lab(2);
+  uint32_t number = 0;
+  const auto post = [&](size_t path, uint16_t priority) {
+    send_datagram(*lab.sender, lab.paths[path], priority, number++, 1'400);
+  };
+  post(0, kUrgent);
+  post(1, kUrgent);
+  for (int i = 0; i < 3; ++i) post(0, kUrgent);
+  for (int i = 0; i < 20; ++i) post(0, kBulk);
+  lab.sender->tx_flush(0);
+  std::vector<uint32_t> expected{0, 2, 3, 4};
+  while (expected.size() < 4 + 12) expected.push_back(static_cast<uint32_t>(expected.size()) + 1);
+  expected.push_back(1);  // behind three as urgent and 16,800 bytes
+  while (expected.size() < number) expected.push_back(static_cast<uint32_t>(expected.size()));
+  EXPECT_EQ(take(*lab.peer).numbers, expected);
+}
+
+// Batches of several paths may go before the same frame.
+TEST(UringBatches, WhatOvertakesAFrameIsBoundedForAllPathsTogether) {
+  std::mt19937 random(1);
+  uint32_t most_bytes = 0;
+  PathsLab lab(5);
+  struct Sent {
+    size_t path;
+    uint16_t priority;
+    uint32_t bytes;
+  };
+  for (int flush = 0; flush < 200; ++flush) {
+    std::vector<Sent> sent;
+    const uint32_t priorities = 1 + random() % 8;
+    for (uint32_t number = 0; number < 60; ++number) {
+      sent.push_back({random() % lab.paths.size(), static_cast<uint16_t>(random() % priorities),
+                      random() % 16 == 0 ? 700U : 1'400U});
+      send_datagram(*lab.sender, lab.paths[sent.back().path], sent.back().priority, number,
+                    sent.back().bytes);
+    }
+    lab.sender->tx_flush(0);
+    const std::vector<uint32_t> came = take(*lab.peer).numbers;
+    ASSERT_EQ(came.size(), sent.size());
+    for (size_t at = 0; at < came.size(); ++at) {
+      const Sent& frame = sent[came[at]];
+      uint32_t bytes = 0;
+      for (size_t before = 0; before < at; ++before) {
+        const Sent& other = sent[came[before]];
+        const bool overtook = came[before] > came[at];
+        ASSERT_FALSE(overtook && other.path == frame.path) << "flush " << flush;
+        if (overtook && other.priority > frame.priority) bytes += other.bytes;
+      }
+      most_bytes = std::max(most_bytes, bytes);
+    }
+  }
+  EXPECT_LE(most_bytes, 18'000U);
+  EXPECT_GE(most_bytes, 16'000U) << "or this has shown nothing";
 }
 
 // Frames of one path and size, of which two are more urgent, leave in their order.

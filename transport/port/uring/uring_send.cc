@@ -68,6 +68,8 @@ void UringPort::tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
   queued.pin = nullptr;
   queued.class_byte = classes_.any() ? classes_.byte_of(frame.data) : kEcnCapable;
   queued.alone = false;
+  queued.priority = TrafficClasses::priority_of(frame.data);
+  queued.overtaken_bytes = 0;
   queue_.push_back(frame.handle);
 }
 
@@ -181,10 +183,30 @@ bool UringPort::start_send(uint32_t first) noexcept {
   return true;
 }
 
+// Lets the frame at `at` in the queue go before those from `first` on that stay. False: it may not,
+// as too much would overtake a more urgent one; nothing has changed.
+bool UringPort::overtake(size_t first, size_t at) noexcept {
+  const Frame& frame = frames_[queue_[at]];
+  for (size_t i = first; i < at; ++i) {
+    if (queue_[i] == kTaken) continue;
+    const Frame& other = frames_[queue_[i]];
+    if (other.priority < frame.priority &&
+        other.overtaken_bytes + frame.total() > kMostOvertakingBytes) {
+      return false;
+    }
+  }
+  for (size_t i = first; i < at; ++i) {
+    if (queue_[i] == kTaken) continue;
+    Frame& other = frames_[queue_[i]];
+    if (other.priority < frame.priority) other.overtaken_bytes += frame.total();
+  }
+  return true;
+}
+
 // Takes what goes into one SENDMSG out of the queue: frames of one path and traffic class, all of
 // one size except that the last may be shorter. Those of others in between, as where a sum goes to
-// each worker in turn, stay, and none that is less urgent goes before them. Returns the number of
-// parts.
+// each worker in turn, stay, and a few that are less urgent may go before them. Returns the number
+// of parts.
 uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
   const Frame& leader = frames_[queue_[first]];
   const bool batch =
@@ -197,12 +219,12 @@ uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
     if (queue_[i] == kTaken) continue;
     Frame& frame = frames_[queue_[i]];
     if (frame.path != leader.path) {
-      passed_over = std::min(passed_over, TrafficClasses::priority_of(frame.data));
+      passed_over = std::min(passed_over, frame.priority);
       continue;
     }
     if (i > first && (frame.total() > leader.total() || frame.class_byte != leader.class_byte ||
                       total + frame.total() > kMaxGsoBytes ||
-                      TrafficClasses::priority_of(frame.data) > passed_over)) {
+                      (frame.priority > passed_over && !overtake(first, i)))) {
       break;
     }
     op.parts[parts++] = {frame.data, frame.bytes};
