@@ -15,9 +15,10 @@
 namespace mercury {
 namespace {
 
-// Where the last chunk of a session was cut, at the rank at which it is linked. As long as what it
-// holds there only grows, its next one is cut there too, without the dozen lookups of the tries,
-// each of which waits for the one before.
+// Where the last chunk of a session was cut, at the rank at which it is linked. Its next one is cut
+// there too, without the dozen lookups of the tries, each of which waits for the one before: until
+// something comes to stand in front of it there, the session leaves the range, or units become
+// longer than a chunk.
 struct LastCut {
   RangeNode* range = nullptr;     // null: look it up
   PriorityList* place = nullptr;  // the session's, if others share the range

@@ -10,8 +10,8 @@
 // Where handing frames to the device is a system call, it is not made for each frame: while the
 // link has enough to send for kCushionNs, what may be sent gathers, for kGatherNs at most since
 // some was. A frame that waits here could not have left before what is ahead of it, but for those
-// to other engines of this host, which no link carries: they wait, too. What gathers stands before
-// those that are more urgent and come later, for that time at most.
+// to other engines of this host, which no link carries: they wait, too. None is chosen before it
+// may leave, so those that are more urgent and come meanwhile go first.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
@@ -72,7 +72,8 @@ class Pacer {
   uint32_t pauses() const noexcept { return clock_->pauses(); }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
-    if (!holds_) sent_at_ns_ = now_ns;  // what does not gather, as acknowledgements, is none of it
+    // A pass that holds sends what does not gather, as acknowledgements, which puts nothing off.
+    if (!holds_) sent_at_ns_ = now_ns;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
@@ -152,7 +153,7 @@ class Pacer {
   uint64_t ahead_bytes_;  // that this pass may have ahead of the link
   bool others_wait_ = false;
   bool holds_ = false;       // this pass sends nothing
-  uint64_t sent_at_ns_ = 0;  // the last frame of a pass that sent what had gathered
+  uint64_t sent_at_ns_ = 0;  // the last frame of a pass that did not hold, whatever it was
   uint64_t begun_ns_ = 0;    // this pass
   uint64_t pass_ns_ = 0;     // how long the next is expected to be
   LinkClock own_clock_;

@@ -16,7 +16,7 @@
 // It may hold as much as the other one, which is a bound and takes no memory, and over IPv6 the
 // kernel gives it a flow label of its own (sysctl net.ipv6.auto_flowlabels).
 //
-// What the kernel has no room for stays here, in order for each peer: while a send waits for room
+// What the kernel has no room for stays here, in order for each path: while a send waits for room
 // in the socket, no other is started, and tx_alloc fails once all frames are in use.
 //
 // Owner/thread: one engine. Made and destroyed on any thread, driven by one in between. Pinned
