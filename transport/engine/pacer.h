@@ -125,6 +125,7 @@ class Pacer {
   // When what gathers goes; 0: nothing does.
   uint64_t gathered_at_ns() const noexcept {
     if (!gathers_ || others_wait_) return 0;
+    // What a pass does not send leaves in the next, after what that one receives.
     const uint64_t early_ns = pass_ns_ + kCushionNs;
     const uint64_t free_at_ns = clock_->free_at_ns();
     return std::min(sent_at_ns_ + kGatherNs, free_at_ns - std::min(free_at_ns, early_ns));

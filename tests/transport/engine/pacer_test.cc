@@ -137,6 +137,20 @@ TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
   EXPECT_TRUE(sends(1'110'000));
 }
 
+// A pass receives before it sends: what gathers in one leaves late in the next.
+TEST(Pacer, LongPassesThatSendAtTheirEndKeepTheLinkBusy) {
+  constexpr uint64_t kPassNs = 80'000, kReceivesNs = 60'000;
+  Pacer pacer(1'000'000'000, 64 * 1024, nullptr, true);  // 66 us for the bound
+  for (uint64_t pass = 0; pass < 1'000; ++pass) {
+    const uint64_t begins_ns = 1'000'000 + pass * kPassNs;
+    pacer.begin_pass(begins_ns, pass > 0);
+    const uint64_t sends_ns = begins_ns + kReceivesNs;
+    while (pacer.allows(sends_ns)) pacer.sent(1'538, sends_ns);
+  }
+  EXPECT_EQ(pacer.pauses(), 2U)
+      << "the link is idle at first, and until a pass is known to be long";
+}
+
 // An engine sends acknowledgements at once, and more often than what gathers goes.
 TEST(Pacer, WhatLeavesAtOnceDoesNotPutOffWhatGathers) {
   Pacer pacer(62'500'000, 64 * 1024, nullptr, true);
