@@ -453,7 +453,7 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
 bool Scheduler::next(ScheduledChunk& out) noexcept {
   State& st = *state_;
   if (st.cut_again(out)) return true;
-  st.last.first = nullptr;
+  st.last.first = nullptr;  // keeps_turn() is asked of the job alone that current() named last
   const uint32_t turn =
       st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
   if (turn == kNil) return false;
