@@ -1,7 +1,9 @@
 #include "shim/socket/api/process.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string_view>
@@ -14,8 +16,11 @@ namespace {
 // Never destroyed, and made by the linker: it is there before the first constructor and after the
 // last destructor of a program.
 constinit OwnProcess the_process;
-constinit QuietMutex starting;
 constinit std::atomic<bool> started{false};
+constinit std::atomic<bool> watches_forks{false};
+// The process one of whose threads makes the first call. No lock: a child of fork would inherit it
+// taken by a thread that it does not have, and others' handlers of fork may call in.
+constinit std::atomic<pid_t> starter{0};
 
 constinit sigset_t mask_before_fork{};
 
@@ -25,7 +30,6 @@ void before_fork() {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  starting.lock();
   the_process.listeners.lock();
   the_process.daemon.lock();
   the_process.undecided.lock();
@@ -40,7 +44,6 @@ void after_fork() {
   the_process.undecided.unlock();
   the_process.daemon.unlock();
   the_process.listeners.unlock();
-  starting.unlock();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 void in_child() {
@@ -51,10 +54,21 @@ void in_child() {
   if (!the_process.listeners.empty()) the_process.daemon.prepare(the_process.settings.path.data());
 }
 
-// Before there is a second thread: one that made its first call while another one forks would leave
-// `starting` locked in the child. Handlers that are registered later run before ours and may call
-// in.
-[[gnu::constructor]] void watch_forks() { ::pthread_atfork(before_fork, after_fork, in_child); }
+void start() {
+  const SignalBlock blocked;  // a handler would wait for its own thread
+  const pid_t own = ::getpid();
+  pid_t other = starter.load(std::memory_order_relaxed);
+  while (!started.load(std::memory_order_acquire)) {
+    if (other != own && starter.compare_exchange_strong(other, own)) {
+      read_environment(the_process.settings);
+      if (!watches_forks.exchange(true)) ::pthread_atfork(before_fork, after_fork, in_child);
+      started.store(true, std::memory_order_release);
+      return;
+    }
+    ::sched_yield();
+    other = starter.load(std::memory_order_relaxed);
+  }
+}
 
 }  // namespace
 
@@ -68,13 +82,8 @@ Request request_about(RequestKind kind, const OwnConnection& connection) {
 }
 
 OwnProcess& process() {
-  if (!started.load(std::memory_order_acquire)) {
-    const QuietLock lock(starting);
-    if (!started.load(std::memory_order_relaxed)) {
-      read_environment(the_process.settings);
-      started.store(true, std::memory_order_release);
-    }
-  }
+  if (!started.load(std::memory_order_acquire)) [[unlikely]]
+    start();
   return the_process;
 }
 

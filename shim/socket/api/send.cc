@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <climits>
 
 #include "shim/socket/api/ended.h"
 #include "shim/socket/api/errno_kept.h"
@@ -32,6 +33,12 @@ bool is_for_the_address(int fd, ssize_t count) {
     return false;
   const ErrnoKept kept;
   return process().find(fd).has_value();
+}
+
+size_t bytes_of(const msghdr& message) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < message.msg_iovlen; ++i) bytes += message.msg_iov[i].iov_len;
+  return bytes;
 }
 
 msghdr without_address(const msghdr& message) {
@@ -84,12 +91,16 @@ int mercury_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   const int done = sockets::libc().sendmmsg(fd, messages, count, flags);
   if (!sockets::is_for_the_address(fd, done)) return sockets::sent(fd, done);
   // The first has one. The others need not, but whoever gave one gave many.
-  for (unsigned i = 0; i < count; ++i) {
-    const ssize_t bytes = mercury_sendmsg(fd, &messages[i].msg_hdr, flags);
-    if (bytes < 0) return i > 0 ? static_cast<int>(i) : -1;
-    messages[i].msg_len = static_cast<unsigned>(bytes);
+  unsigned sent = 0;
+  while (sent < count && sent < IOV_MAX) {
+    mmsghdr& message = messages[sent];
+    const ssize_t bytes = mercury_sendmsg(fd, &message.msg_hdr, flags);
+    if (bytes < 0) return sent > 0 ? static_cast<int>(sent) : -1;
+    message.msg_len = static_cast<unsigned>(bytes);
+    ++sent;
+    if (static_cast<size_t>(bytes) < sockets::bytes_of(message.msg_hdr)) break;  // as the kernel
   }
-  return static_cast<int>(count);
+  return static_cast<int>(sent);
 }
 
 ssize_t mercury_write(int fd, const void* data, size_t bytes) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/shim/socket/api/socket_fixture.h"
 
@@ -248,6 +249,11 @@ TEST_P(Calls, TheAddressOfAMessageDoesNotMatter) {
   std::string got(4, '?');
   ASSERT_EQ(mercury_recv(ends.server.get(), got.data(), got.size(), MSG_WAITALL), 4);
   EXPECT_EQ(got, "1223");
+  // As the kernel: a message that is cut short is the last.
+  std::vector<char> much(size_t{16} << 20);
+  parts[0] = {much.data(), much.size()};
+  EXPECT_EQ(mercury_sendmmsg(fd, messages.data(), 2, MSG_DONTWAIT), 1);
+  EXPECT_LT(messages[0].msg_len, much.size());
   // Others' errors stay theirs.
   const UniqueFd unconnected(mercury_socket(family(), SOCK_STREAM, 0));
   EXPECT_EQ(mercury_sendto(unconnected.get(), "1", 1, MSG_NOSIGNAL, to.get(), to.length), -1);

@@ -1,5 +1,6 @@
 // What a program's first call may meet. Its own program, as the others have made theirs.
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,6 +39,17 @@ TEST(FirstCall, AThreadMayMakeItWhileAnotherForks) {
       first.join();
     });
     if (HasFailure()) return;
+  }
+}
+
+TEST(FirstCall, AHandlerOfForkMayMakeIt) {
+  for (const bool in_the_parent : {false, true}) {
+    in_child([in_the_parent] {
+      ::pthread_atfork(in_the_parent ? make_a_call : nullptr, nullptr, make_a_call);
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(0);
+      EXPECT_TRUE(ends(child));
+    });
   }
 }
 
