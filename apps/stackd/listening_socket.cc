@@ -54,7 +54,7 @@ IpAddress address_of(const inet_diag_msg& message) {
 
 // The kernel writes its answer as it is read, so nothing here waits.
 template <class Visit>
-Status read(int socket, Visit visit, bool& changed) {
+Status read(int socket, Visit visit) {
   alignas(nlmsghdr) std::array<char, 32 * 1024> buffer;
   while (true) {
     const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), 0);
@@ -63,7 +63,6 @@ Status read(int socket, Visit visit, bool& changed) {
     auto left = static_cast<unsigned>(got);
     const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
     for (; NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
-      changed = changed || (header->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
       if (header->nlmsg_type == NLMSG_DONE) return {};
       if (header->nlmsg_type == NLMSG_ERROR) {
         nlmsgerr error{};
@@ -78,15 +77,14 @@ Status read(int socket, Visit visit, bool& changed) {
   }
 }
 
-// Visits each socket that listens at `port`; 0: at any. `changed`: some came or went meanwhile, and
-// one that was there all the time may be missing.
+// Visits each socket that listens at `port`; 0: at any.
 template <class Visit>
-Status for_each_listening(uint16_t port, Visit visit, bool& changed) {
+Status for_each_listening(uint16_t port, Visit visit) {
   const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!socket) return Error::system(errno, "NETLINK_SOCK_DIAG");
   for (const uint8_t family : {uint8_t{AF_INET}, uint8_t{AF_INET6}}) {
     if (Status asked = ask(socket.get(), family, port); !asked) return asked;
-    if (Status good = read(socket.get(), visit, changed); !good) return good;
+    if (Status good = read(socket.get(), visit); !good) return good;
   }
   return {};
 }
@@ -97,7 +95,6 @@ Status check_listening(uint64_t cookie, const Endpoint& at) {
   bool here = false;   // who was asked for
   bool exact = false;  // at this very address, not at all of them
   bool other = false;  // somebody else at this very address
-  bool changed = false;
   const auto look = [&](const inet_diag_msg& message) {
     const bool same = address_of(message) == at.ip;
     if (cookie_of(message) == cookie) {
@@ -107,7 +104,7 @@ Status check_listening(uint64_t cookie, const Endpoint& at) {
       other = other || same;
     }
   };
-  if (Status asked = for_each_listening(at.port, look, changed); !asked) return asked;
+  if (Status asked = for_each_listening(at.port, look); !asked) return asked;
   if (!here) return Error(Errc::kNotFound, "nobody listens at " + at.to_string());
   if (other && !exact) return Error(Errc::kBusy, "another socket listens at " + at.to_string());
   return {};
@@ -115,9 +112,8 @@ Status check_listening(uint64_t cookie, const Endpoint& at) {
 
 std::optional<std::unordered_set<uint64_t>> listening_cookies() {
   std::unordered_set<uint64_t> cookies;
-  bool changed = false;
   const auto keep = [&cookies](const inet_diag_msg& one) { cookies.insert(cookie_of(one)); };
-  if (!for_each_listening(0, keep, changed) || changed) return std::nullopt;
+  if (!for_each_listening(0, keep)) return std::nullopt;
   return cookies;
 }
 

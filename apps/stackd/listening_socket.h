@@ -15,8 +15,8 @@ namespace mercury {
 // port no more. kBusy: it does, but another one at this very address. Errors besides: kSystem
 // (NETLINK_SOCK_DIAG is not to be had).
 Status check_listening(uint64_t cookie, const Endpoint& at);
-// The cookies of all TCP sockets that listen. Nothing if the kernel does not say, or so many came
-// and went meanwhile that one may be missing.
+// The cookies of all TCP sockets that listen; where others come and go meanwhile one may be
+// missing. Nothing if the kernel does not say.
 std::optional<std::unordered_set<uint64_t>> listening_cookies();
 
 }  // namespace mercury

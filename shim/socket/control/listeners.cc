@@ -1,6 +1,7 @@
 #include "shim/socket/control/listeners.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury::sockets {
 namespace {
@@ -58,7 +59,10 @@ void Listeners::forget(SocketProgram program, uint64_t cookie) {
 }
 
 void Listeners::keep(const std::unordered_set<uint64_t>& open) {
-  erase_if([&open](const Listener& one) { return !one.soon && open.count(one.cookie) == 0; });
+  erase_if([&open](Listener& one) {
+    if (one.soon || open.count(one.cookie) > 0) return one.missed = false;
+    return std::exchange(one.missed, true);
+  });
 }
 
 void Listeners::forget_program(SocketProgram program) {

@@ -17,7 +17,8 @@ struct Listener {
   Endpoint local;
   uint64_t cookie = 0;
   bool v6_only = false;
-  bool soon = false;  // it is about to listen
+  bool soon = false;    // it is about to listen
+  bool missed = false;  // the kernel did not name it when it was last asked who listens
 };
 
 class Listeners {
@@ -31,7 +32,8 @@ class Listeners {
   void forget(uint64_t cookie);  // whichever programs have it
   void forget(SocketProgram program, uint64_t cookie);
   void forget_program(SocketProgram program);
-  // Forgets those that listen no more: not in `open`, and not about to listen.
+  // Forgets those that listen no more: not about to, and not in `open` twice in a row, as the
+  // kernel's list may lack one while others come and go.
   void keep(const std::unordered_set<uint64_t>& open);
   size_t size() const { return size_; }
   bool full() const { return size_ >= most_; }

@@ -72,7 +72,7 @@ class Peers {
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
   void on_moved(const event::SessionMoved& moved);
   // How long a program waits for its answer: `answer_ns`, or for `silence_ns` after it was late
-  // `probe_ns`. An answer ends that.
+  // `probe_ns`. An answer within that ends it.
   uint64_t patience_ns(const Peer& peer, uint64_t now_ns) const;
   void on_late(Token token, uint64_t now_ns);
   void on_answer(Token token);

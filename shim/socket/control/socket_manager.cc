@@ -78,9 +78,13 @@ void SocketManager::State::listen(SocketProgram program, const Request& request,
     return done(answer);
   }
   const bool soon = listening == sockets::Listening::kSoon;
-  if (listeners.full()) sweep_listeners(now_ns);
-  const bool added = policy.serve && request.local.port != 0 &&
-                     listeners.add({program, request.local, request.cookie, request.v6_only, soon});
+  const sockets::Listener listener{program, request.local, request.cookie, request.v6_only, soon};
+  const bool serves = policy.serve && request.local.port != 0;
+  bool added = serves && listeners.add(listener);
+  if (serves && !added) {
+    sweep_listeners(now_ns);
+    added = listeners.add(listener);
+  }
   return added ? done(answer) : kernel(answer);
 }
 
