@@ -90,7 +90,7 @@ void Engine<P, S>::run(const command::Accept& request) {
 template <Port P, Service S>
 void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
-  if (!gate_.take(header.packet_number != 0, now_ns_)) {
+  if (!gate_.take()) {
     counters_.add(Counter::kDropHello);
     return;
   }
@@ -106,6 +106,11 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     return;
   }
   if (stopping_) return;
+  const bool shown = gate_.accepts(header.packet_number, frame.source, *hello, now_ns_);
+  if (!gate_.may_answer(frame.source, shown, now_ns_)) {
+    counters_.add(Counter::kDropHello);
+    return;
+  }
   const PendingHello asked{0, frame.source, now_ns_, *hello, return_way(port_, frame)};
   if (Result<uint8_t> version = negotiate_version(*hello); !version) {
     send_reason(asked, version.error().code, version.error().message);
@@ -115,8 +120,7 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
-  if (!handshakes_.waits(frame.source, *hello) &&
-      !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_) &&
+  if (!shown && !handshakes_.waits(frame.source, *hello) &&
       !gate_.may_judge(handshakes_.size(), now_ns_)) {
     ask_for_token(asked);
     return;

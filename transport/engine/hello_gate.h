@@ -47,9 +47,12 @@ class HelloGate {
   // HELLOs that a pass of the engine reads, half of kBurst frames (engine.h): a flood leaves the
   // rest of its time to others. The sender of one that is dropped repeats it.
   static constexpr uint32_t kPerPass = 16;
-  // In a second, and at once, of those with a token, and of those without: beyond, a flood costs
-  // the engine no more than other frames that it drops, and one kind leaves the other room.
-  static constexpr uint64_t kReads = 2'000;
+  // That are answered in a second, and at once, of those with a token and of those without; and of
+  // the latter by addresses, which share kShares of these: who floods from one address leaves the
+  // others room.
+  static constexpr uint64_t kReads = 10'000;
+  static constexpr uint64_t kReadsOfShare = 256;
+  static constexpr size_t kShares = 256;
   // That wait for the control plane's word before tokens are asked for; and that it judges without
   // one in a second, and at once.
   static constexpr size_t kWithoutToken = 64;
@@ -61,11 +64,9 @@ class HelloGate {
 
   void begin_pass() noexcept { left_ = kPerPass; }
   // Whether this pass reads one more.
-  bool take(bool with_token, uint64_t now_ns) noexcept {
-    if (left_ == 0 || !reads_[with_token ? 1 : 0].take(now_ns)) return false;
-    --left_;
-    return true;
-  }
+  bool take() noexcept { return left_ > 0 && left_-- > 0; }
+  // Whether one that was read is answered.
+  bool may_answer(const Endpoint& remote, bool with_token, uint64_t now_ns) noexcept;
   // Whether one without a token goes to the control plane, where so many wait for it.
   bool may_judge(size_t waiting, uint64_t now_ns) noexcept {
     return waiting < kWithoutToken && judged_.take(now_ns);
@@ -85,7 +86,9 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
-  std::array<RateLimit<kReads>, 2> reads_;
+  RateLimit<kReads> with_token_;
+  RateLimit<kReads> without_token_;
+  std::array<RateLimit<kReadsOfShare>, kShares> shares_;
   RateLimit<kJudged> judged_;
   RateLimit<kRefusals> refusals_;
 };
