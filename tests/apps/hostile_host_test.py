@@ -34,7 +34,7 @@ LATE = ("rate", "16kbit", "burst", "1600", "limit", "1000")  # of its acknowledg
 MUTE = 50  # of so many one gets through: with none for session.peer_timeout the session would end
 FLOODS = ("hellos", "pushes")
 WAYS = ("late", "mute", *FLOODS)
-HOARDED = 1000  # sums that the server keeps for it at a time
+HOARDED = 500  # sums that the server keeps for it at a time
 SETTLE_S = 0.5  # until a neighbour does what it does
 TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 
