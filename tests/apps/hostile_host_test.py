@@ -21,8 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts_test  # noqa: E402
 import netlab  # noqa: E402
 from hostile_program import __file__ as HOSTILE_PROGRAM  # noqa: E402
-from neighbours import arguments, make_idle, measured  # noqa: E402
-from program import Program  # noqa: E402
+from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
 
 OPTIONS, REST = arguments()
 FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flood.py")
@@ -45,7 +44,7 @@ class Cluster:
     def __init__(self, folder):
         self.lab = netlab.Lab(f"mh{os.getpid()}", ("server", "left", "right", "stranger"))
         self.site = hosts_test.Site(folder)
-        self.programs, self.others = [], []
+        self.innocent = None
         try:
             self.start()
         except BaseException:
@@ -59,25 +58,10 @@ class Cluster:
             if host.name == "stranger":
                 make_idle(daemon)
         self.rendezvous = f"{self.lab['server'].ip}:{PORT}"
-        for rank, host in enumerate(("left", "right")):
-            self.programs.append(Program(OPTIONS.library, self.site.path(host) + ".sock"))
-            self.programs[-1].begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=self.rendezvous, timeout_ms=60000)
-        self.everyone()
-        for program in self.programs:
-            program.begin("declare", tensors=[[0, 40000, "f32", "sum"]])
-        self.everyone()
-
-    def everyone(self):
-        for program in self.programs:
-            reply = program.result()
-            if reply.code != 0 or reply.text:
-                raise AssertionError(f"seed {OPTIONS.seed}: the innocent job: {reply}")
+        self.innocent = InnocentJob(OPTIONS, [self.site.path(host) + ".sock" for host in ("left", "right")], self.rendezvous)
 
     def go(self, rounds):
-        """Every sum is checked."""
-        for program in self.programs:
-            program.begin("exchange", tensor=0, rounds=rounds)
-        self.everyone()
+        self.innocent.go(rounds)
 
     def gauge(self, name):
         """Of the server's engine."""
@@ -152,8 +136,8 @@ class Cluster:
         return self.flood(way, SINK_PORT)
 
     def close(self):
-        for program in self.programs:
-            program.kill()
+        if self.innocent:
+            self.innocent.kill()
         self.site.close()
         self.lab.close()
 

@@ -25,8 +25,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hostile_program  # noqa: E402
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
-from neighbours import arguments, make_idle, measured  # noqa: E402
-from program import Program, environment  # noqa: E402
+from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
+from program import environment  # noqa: E402
 
 OPTIONS, REST = arguments()
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
@@ -67,32 +67,16 @@ class Cluster:
             self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
             if name == "server":
                 self.rendezvous = f"{self.address}:{UDP_PORT}"
-        self.programs = [Program(OPTIONS.library, self.daemons[host].socket) for host in ("left", "right")]
-        for rank, program in enumerate(self.programs):
-            program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=self.rendezvous, timeout_ms=60000)
-        self.everyone()
-        for program in self.programs:
-            program.begin("declare", tensors=[[0, 40000, "f32", "sum"]])
-        self.everyone()
-
-    def everyone(self):
-        for program in self.programs:
-            reply = program.result()
-            if reply.code != 0 or reply.text:
-                raise AssertionError(f"seed {OPTIONS.seed}: the innocent job: {reply}")
+        self.innocent = InnocentJob(OPTIONS, [self.daemons[host].socket for host in ("left", "right")], self.rendezvous)
 
     def go(self, rounds):
-        """Every sum is checked."""
-        for program in self.programs:
-            program.begin("exchange", tensor=0, rounds=rounds)
-        self.everyone()
+        self.innocent.go(rounds)
 
     def holds(self):
         return {name: daemon.holds() for name, daemon in self.daemons.items()}
 
     def close(self):
-        for program in self.programs:
-            program.kill()
+        self.innocent.kill()
         for daemon in self.daemons.values():
             daemon.stop(signal.SIGKILL)
 

@@ -7,6 +7,8 @@ import random
 import statistics
 import time
 
+from program import Program
+
 
 def arguments():
     """(options, those of unittest): of a test of hostile ones, which with --measure measures instead."""
@@ -17,6 +19,38 @@ def arguments():
     parser.add_argument("--measure", type=float, default=0)
     parser.add_argument("--row", help="with --measure: only rows with this in their name")
     return parser.parse_known_args()
+
+
+class InnocentJob:
+    """Two workers, attached to the daemons at `sockets`, and their tensor."""
+
+    def __init__(self, options, sockets, rendezvous):
+        self.seed = options.seed
+        self.programs = []
+        for path in sockets:
+            self.programs.append(Program(options.library, path))
+        for rank, program in enumerate(self.programs):
+            program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=rendezvous, timeout_ms=60000)
+        self.everyone()
+        for program in self.programs:
+            program.begin("declare", tensors=[[0, 40000, "f32", "sum"]])
+        self.everyone()
+
+    def everyone(self):
+        for program in self.programs:
+            reply = program.result()
+            if reply.code != 0 or reply.text:
+                raise AssertionError(f"seed {self.seed}: the innocent job: {reply}")
+
+    def go(self, rounds):
+        """Every sum is checked."""
+        for program in self.programs:
+            program.begin("exchange", tensor=0, rounds=rounds)
+        self.everyone()
+
+    def kill(self):
+        for program in self.programs:
+            program.kill()
 
 
 def make_idle(process):

@@ -7,8 +7,8 @@
 // keep. A token is a keyed hash of time, address, number and nonce, and good for half a minute at
 // least and a minute at most.
 //
-// However few wait, a pass of the engine reads kPerPass HELLOs at most, a second's passes kReads,
-// and a second's refusals are kRefusals.
+// However few wait, a pass of the engine reads kPerPass HELLOs at most; kAnswers with a token, and
+// as many without, are answered in a second, and kRefusals refused.
 //
 // Paper: RFC 9000 section 8.1 (address validation by Retry).
 // Owner/thread: one engine.
@@ -50,8 +50,8 @@ class HelloGate {
   // That are answered in a second, and at once, of those with a token and of those without; and of
   // the latter by addresses, which share kShares of these: who floods from one address leaves the
   // others room.
-  static constexpr uint64_t kReads = 10'000;
-  static constexpr uint64_t kReadsOfShare = 256;
+  static constexpr uint64_t kAnswers = 10'000;
+  static constexpr uint64_t kAnswersOfShare = 256;
   static constexpr size_t kShares = 256;
   // That wait for the control plane's word before tokens are asked for; and that it judges without
   // one in a second, and at once.
@@ -86,9 +86,9 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
-  RateLimit<kReads> with_token_;
-  RateLimit<kReads> without_token_;
-  std::array<RateLimit<kReadsOfShare>, kShares> shares_;
+  RateLimit<kAnswers> with_token_;
+  RateLimit<kAnswers> without_token_;
+  std::array<RateLimit<kAnswersOfShare>, kShares> shares_;
   RateLimit<kJudged> judged_;
   RateLimit<kRefusals> refusals_;
 };

@@ -131,7 +131,7 @@ TEST_F(HelloFloodTest, FewInASecondOfOneAddressAreAnswered) {
   }
   const uint64_t answered =
       counters().get(Counter::kTokensAsked) + counters().get(Gauge::kHandshakes);
-  EXPECT_LE(answered, HelloGate::kReadsOfShare + HelloGate::kReadsOfShare / 5 + 1);
+  EXPECT_LE(answered, HelloGate::kAnswersOfShare + HelloGate::kAnswersOfShare / 5 + 1);
   EXPECT_GE(counters().get(Counter::kDropHello) + answered + 2, kHellos);
   ASSERT_TRUE(lab.connect());
   lab.expect_echoes(2, 100'000);
@@ -144,7 +144,7 @@ TEST_F(HelloFloodTest, SomeInASecondAreAnsweredWhereverTheyComeFrom) {
     inject(i, i % 2);
     lab.run_for(10'000);
   }
-  const uint64_t most = HelloGate::kReads + HelloGate::kReads * 2 / 5;  // at once, and in 0.4 s
+  const uint64_t most = HelloGate::kAnswers + HelloGate::kAnswers * 2 / 5;  // at once, and in 0.4 s
   EXPECT_LE(counters().get(Counter::kTokensAsked), most);
   EXPECT_GE(counters().get(Counter::kTokensAsked) + HelloGate::kWithoutToken + 1, most);
   const HelloGate same(2);  // as the lab's second host, by its seed
