@@ -263,15 +263,18 @@ void World::leave(uint32_t fault) {
 }
 
 // Sessions that are open go on. Those that are being opened may have to be opened again, and nobody
-// finds a server elsewhere who has no session with it.
+// finds a server elsewhere who has no session with it. Hosts of releases without moves do not
+// follow.
 void World::move(uint32_t index) {
   const Fault& fault = scenario_.faults[index];
-  survived_[index] = std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
-    const JobPlan& job = scenario_.jobs[program->job()];
-    const bool serves = contains(job.server_hosts, fault.host);
-    return program->trains() || (program->is_out() && (program->done() || !serves)) ||
-           !(serves || contains(job.worker_hosts, fault.host));
-  });
+  survived_[index] = scenario_.have(wire::kFeatureMoves) &&
+                     std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
+                       const JobPlan& job = scenario_.jobs[program->job()];
+                       const bool serves = contains(job.server_hosts, fault.host);
+                       return program->trains() ||
+                              (program->is_out() && (program->done() || !serves)) ||
+                              !(serves || contains(job.worker_hosts, fault.host));
+                     });
   DisasterHost& host = cluster_[fault.host];
   for (size_t lane = 0; lane < host.lanes(); ++lane) {
     const Endpoint seen = place_of(fault.host, lane, fault.amount, scenario_.ipv6);
