@@ -191,7 +191,9 @@ class RelayHost {
 struct RelayLab {
   static constexpr Token kToken = 7;
 
-  explicit RelayLab(uint64_t seed, const RelayConfig& config = {}) : network(config_of(seed)) {
+  explicit RelayLab(uint64_t seed, const RelayConfig& config = {},
+                    uint64_t delay_ns = sim::LinkConfig().delay_ns)
+      : network(config_of(seed, delay_ns)) {
     for (uint8_t i = 1; i <= 2; ++i) {
       hosts.push_back(std::make_unique<RelayHost>(network, i, config));
     }
@@ -241,9 +243,10 @@ struct RelayLab {
   sockets::ConnectionId last_id = 0;  // b's, of the last that was connected
 
  private:
-  static sim::NetworkConfig config_of(uint64_t seed) {
+  static sim::NetworkConfig config_of(uint64_t seed, uint64_t delay_ns) {
     sim::NetworkConfig config;
     config.seed = seed;
+    config.host_link.delay_ns = delay_ns;
     return config;
   }
 };

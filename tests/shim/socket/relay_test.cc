@@ -128,6 +128,22 @@ TEST(SocketRelay, WhatWasWrittenBeforeTheAnswerArrivesAfterIt) {
   EXPECT_EQ(text, "early");
 }
 
+// Between hosts that have a session: one round trip, as long as a byte there and back takes then.
+TEST(SocketRelay, AConnectionIsSetUpInOneRoundTrip) {
+  RelayLab lab(1, {}, 10 * kMs);
+  const uint64_t asked_at_ns = lab.network.now_ns();
+  auto [left, right] = lab.connected();
+  const uint64_t set_up_ns = lab.network.now_ns() - asked_at_ns;
+  const uint64_t written_at_ns = lab.network.now_ns();
+  left.write("a");
+  ASSERT_TRUE(lab.run([&, &right = right] { return right.read_text() == "a"; }));
+  right.write("b");
+  ASSERT_TRUE(lab.run([&, &left = left] { return left.read_text() == "b"; }));
+  const uint64_t there_and_back_ns = lab.network.now_ns() - written_at_ns;
+  EXPECT_GE(there_and_back_ns, 20 * kMs);
+  EXPECT_LT(set_up_ns, there_and_back_ns + kMs);
+}
+
 TEST(SocketRelay, HalfAConnectionGoesOn) {
   RelayLab lab(1);
   auto [left, right] = lab.connected();
