@@ -19,6 +19,8 @@ from pslite_job import Job, PUSH_ONLY, PUSH_PULL  # noqa: E402
 from two_hosts import ProgramsTest, main, wait_until  # noqa: E402
 
 RUNS = 10
+DROPPING_RUNS, DROPPING_PATIENCE_S, DROPPED_AND_THROUGH = 20, 20, 2
+WRONG = 3  # the status of pslite_patterns where an answer was wrong
 BENCHMARK = PATTERNS = None
 
 
@@ -51,6 +53,21 @@ class PsLite(ProgramsTest):
 
     def test_it_resends_what_is_not_acknowledged_in_time(self):
         self.job([PATTERNS, 1, "own_key", "many_keys", "around_64_kib"], PS_RESEND=1, PS_RESEND_TIMEOUT=2000).ends_well()
+
+    def test_it_drops_messages_itself(self):
+        """PS_DROP_MSG loses all that a process is sent in one second of ten. Over the kernel, too, a process may abort then, or
+        wait for ever as it ends for what nobody sends again: so whatever has come through by then must be right."""
+        through = 0
+        for _ in range(DROPPING_RUNS):
+            job = self.job([PATTERNS, 3, "own_key", "many_keys", "around_64_kib"], PS_RESEND=1, PS_RESEND_TIMEOUT=500, PS_DROP_MSG=10)
+            done = lambda: all(self.hosts.words(worker)["stdout"].endswith("round 2\n") for worker in job.workers)
+            wait_until(lambda: done() or any(process.poll() for process in job.processes), DROPPING_PATIENCE_S)
+            through += done() and any("Drop message" in job.said(process) for process in job.processes)
+            self.assertNotIn(WRONG, [process.poll() for process in job.processes], [job.said(worker)[-1000:] for worker in job.workers])
+            self.hosts.end_programs()
+            if through == DROPPED_AND_THROUGH:
+                return
+        self.fail(f"{through} of {DROPPING_RUNS} jobs dropped messages and came through")
 
     def test_a_worker_or_server_that_is_killed_costs_no_other_job(self):
         for kill in (lambda job: job.workers[0], lambda job: job.servers[1]):
