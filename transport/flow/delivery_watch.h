@@ -39,9 +39,12 @@ class DeliveryWatch {
   bool hopeless() const noexcept {
     return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_;
   }
-  // The path may carry less than it did. Asked before hopeless(), which lasts far longer.
+  // The path may carry less than it did. Asked before hopeless(), which lasts far longer: where
+  // losses are noticed slowly, as after a round trip that was long, the second one must do.
   bool doubtful() const noexcept {
-    return doubts_ >= kLeastLosses && last_loss_ns_ - first_doubt_ns_ >= limit_ns_ / kDoubtPart;
+    const uint64_t since_ns = last_loss_ns_ - first_doubt_ns_;
+    return (doubts_ >= kLeastLosses && since_ns >= limit_ns_ / kDoubtPart) ||
+           (doubts_ >= 2 && since_ns >= limit_ns_ / kSlowDoubtPart);
   }
   // The path is measured again, from now on.
   void doubted() noexcept { doubts_ = 0; }
@@ -53,6 +56,7 @@ class DeliveryWatch {
   static constexpr uint32_t kLeastLosses = 4;
   // Far more than probe time-outs of a path that works, far less than who waits is promised.
   static constexpr uint64_t kDoubtPart = 16;
+  static constexpr uint64_t kSlowDoubtPart = 4;
 
   uint64_t limit_ns_;
   uint64_t first_loss_ns_ = 0;

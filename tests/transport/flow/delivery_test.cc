@@ -45,6 +45,22 @@ TEST(DeliveryWatch, LossesOfSmallerFramesDoNotProlongThoseOfLargeOnes) {
   }
 }
 
+// In time for some tries in parts, however long a loss goes unnoticed.
+TEST(DeliveryWatch, DoubtsThePathLongBeforeItIsHopeless) {
+  for (const uint64_t apart_ms : {20, 100, 200, 300, 400, 500}) {
+    SCOPED_TRACE(apart_ms);
+    DeliveryWatch watch(kSecond);
+    uint64_t doubtful_ms = 0;
+    uint64_t ms = 0;
+    for (; !watch.hopeless(); ms += apart_ms) {
+      watch.on_lost(1000, ms * 1'000'000);
+      if (doubtful_ms == 0 && watch.doubtful()) doubtful_ms = ms;
+    }
+    EXPECT_LE(doubtful_ms, 500U);
+    EXPECT_GT(doubtful_ms, 0U) << "one loss is nothing";
+  }
+}
+
 // The path's MTU shrinks below the size of the chunks: acknowledgements and keepalives still pass.
 TEST(SessionDelivery, ABlackHoleEndsTheSessionWithinTheTimeOut) {
   SessionConfig config;
