@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 
-#include "apps/stackd/listening_socket.h"
 #include "apps/stackd/socket_addresses.h"
 #include "shim/host/clock.h"
 
@@ -66,7 +65,7 @@ void Knocks::start(KnockId id, const KnockTarget& target, Reply reply) {
 
 Status Knocks::connect(Knock& knock) {
   // Somebody else may listen there by now, who expects a client that speaks.
-  if (Status listens = check_listening(knock.target.cookie, knock.target.at); !listens)
+  if (Status listens = listening_.check(knock.target.cookie, knock.target.at); !listens)
     return listens;
   SocketAddress to = to_kernel(knock.target.at);
   Result<UniqueFd> socket = make_socket(to.family());

@@ -13,10 +13,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "apps/stackd/listening_socket.h"
 #include "shim/channel/unique_fd.h"
 #include "shim/socket/control/socket_manager.h"
 #include "transport/base/endpoint.h"
@@ -41,6 +44,7 @@ class Knocks {
   // whether this has been seen or not: its reply comes now.
   void accepted(const Endpoint& from, const Endpoint& at);
   size_t size() const { return knocks_.size(); }
+  std::optional<std::unordered_set<uint64_t>> listening() { return listening_.cookies(); }
   void clear() { knocks_.clear(); }
 
  private:
@@ -67,6 +71,7 @@ class Knocks {
   // Handlers hold it weakly: a knock that has ended, or whose number is another's, is not theirs.
   std::unordered_map<KnockId, std::shared_ptr<Knock>> knocks_;
   std::map<Key, KnockId> connecting_;
+  ListeningSockets listening_;
 };
 
 }  // namespace mercury

@@ -12,25 +12,28 @@
 #include <cerrno>
 #include <cstring>
 
-#include "shim/channel/unique_fd.h"
-
 namespace mercury {
 namespace {
 
-struct DumpRequest {
+struct DiagRequest {
   nlmsghdr header;
   inet_diag_req_v2 body;
 };
 
-Status ask(int socket, uint8_t family, uint16_t port) {
-  DumpRequest request{};
+// Of one socket that listens, or with NLM_F_DUMP of all.
+DiagRequest request_for(uint16_t flags, uint8_t family, uint16_t port) {
+  DiagRequest request{};
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.header.nlmsg_flags = NLM_F_REQUEST | flags;
   request.body.sdiag_family = family;
   request.body.sdiag_protocol = IPPROTO_TCP;
   request.body.idiag_states = 1U << TCP_LISTEN;
   request.body.id.idiag_sport = htons(port);
+  return request;
+}
+
+Status ask(int socket, const DiagRequest& request) {
   sockaddr_nl kernel{};
   kernel.nl_family = AF_NETLINK;
   const ssize_t sent = ::sendto(socket, &request, sizeof request, 0,
@@ -51,9 +54,12 @@ IpAddress address_of(const inet_diag_msg& message) {
   return IpAddress{bytes};
 }
 
-// The kernel writes its answer as it is read, so nothing here waits.
+enum class Answers { kOne, kAll };
+
+// The kernel writes its answer as it is read, so nothing here waits. kNotFound: it has no such
+// socket.
 template <class Visit>
-Status read(int socket, Visit visit) {
+Status read(int socket, Answers answers, Visit visit) {
   alignas(nlmsghdr) std::array<char, 32 * 1024> buffer;
   while (true) {
     const ssize_t got = ::recv(socket, buffer.data(), buffer.size(), 0);
@@ -66,31 +72,66 @@ Status read(int socket, Visit visit) {
       if (header->nlmsg_type == NLMSG_ERROR) {
         nlmsgerr error{};
         std::memcpy(&error, reinterpret_cast<const char*>(header) + NLMSG_HDRLEN, sizeof error);
+        if (error.error == -ENOENT || error.error == -ESTALE) return Error(Errc::kNotFound, "");
         return Error::system(-error.error, "the kernel does not say which sockets listen");
       }
       inet_diag_msg message{};
       if (header->nlmsg_len < NLMSG_LENGTH(sizeof message)) continue;
       std::memcpy(&message, reinterpret_cast<const char*>(header) + NLMSG_HDRLEN, sizeof message);
       visit(message);
+      if (answers == Answers::kOne) return {};
     }
   }
 }
 
+}  // namespace
+
+Status ListeningSockets::open() {
+  if (socket_) return {};
+  socket_ = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!socket_) return Error::system(errno, "NETLINK_SOCK_DIAG");
+  return {};
+}
+
 // Visits each socket that listens at `port`; 0: at any.
 template <class Visit>
-Status for_each_listening(uint16_t port, Visit visit) {
-  const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!socket) return Error::system(errno, "NETLINK_SOCK_DIAG");
+Status ListeningSockets::for_each(uint16_t port, Visit visit) {
+  if (Status opened = open(); !opened) return opened;
   for (const uint8_t family : {uint8_t{AF_INET}, uint8_t{AF_INET6}}) {
-    if (Status asked = ask(socket.get(), family, port); !asked) return asked;
-    if (Status good = read(socket.get(), visit); !good) return good;
+    Status good = ask(socket_.get(), request_for(NLM_F_DUMP, family, port));
+    if (good) good = read(socket_.get(), Answers::kAll, visit);
+    if (good) continue;
+    socket_.reset();
+    return good;
   }
   return {};
 }
 
-}  // namespace
+// Whether a connection goes to it and nobody else, by one look into the kernel's tables. Of sockets
+// that share their address (SO_REUSEPORT) it finds only one.
+bool ListeningSockets::is_next(uint64_t cookie, const Endpoint& at) {
+  if (!open()) return false;
+  DiagRequest request = request_for(0, at.ip.is_v4() ? AF_INET : AF_INET6, at.port);
+  if (at.ip.is_v4()) {
+    const auto bytes = at.ip.v4_bytes();
+    std::memcpy(request.body.id.idiag_src, bytes.data(), bytes.size());
+  } else {
+    std::memcpy(request.body.id.idiag_src, at.ip.bytes.data(), at.ip.bytes.size());
+  }
+  request.body.id.idiag_cookie[0] = static_cast<uint32_t>(cookie);
+  request.body.id.idiag_cookie[1] = static_cast<uint32_t>(cookie >> 32);
+  bool listens = false;
+  Status good = ask(socket_.get(), request);
+  if (good) {
+    good = read(socket_.get(), Answers::kOne,
+                [&listens](const inet_diag_msg& one) { listens = one.idiag_state == TCP_LISTEN; });
+  }
+  if (!good && good.error().code != Errc::kNotFound) socket_.reset();
+  return listens;
+}
 
-Status check_listening(uint64_t cookie, const Endpoint& at) {
+Status ListeningSockets::check(uint64_t cookie, const Endpoint& at) {
+  if (is_next(cookie, at)) return {};
   bool here = false;   // who was asked for
   bool exact = false;  // at this very address, not at all of them
   bool other = false;  // somebody else at this very address
@@ -103,16 +144,16 @@ Status check_listening(uint64_t cookie, const Endpoint& at) {
       other = other || same;
     }
   };
-  if (Status asked = for_each_listening(at.port, look); !asked) return asked;
+  if (Status asked = for_each(at.port, look); !asked) return asked;
   if (!here) return Error(Errc::kNotFound, "nobody listens at " + at.to_string());
   if (other && !exact) return Error(Errc::kBusy, "another socket listens at " + at.to_string());
   return {};
 }
 
-std::optional<std::unordered_set<uint64_t>> listening_cookies() {
+std::optional<std::unordered_set<uint64_t>> ListeningSockets::cookies() {
   std::unordered_set<uint64_t> cookies;
   const auto keep = [&cookies](const inet_diag_msg& one) { cookies.insert(cookie_of(one)); };
-  if (!for_each_listening(0, keep)) return std::nullopt;
+  if (!for_each(0, keep)) return std::nullopt;
   return cookies;
 }
 

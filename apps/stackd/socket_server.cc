@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "apps/stackd/descriptors.h"
-#include "apps/stackd/listening_socket.h"
 #include "shim/channel/seqpacket.h"
 #include "shim/host/clock.h"
 
@@ -56,7 +55,8 @@ SocketManager::Local SocketServer::local() {
             knocks_.start(id, target, std::move(reply));
           },
           [this](KnockId id) { knocks_.end(id); },
-          [this](const std::string& line) { hooks_.notice(line); }, listening_cookies};
+          [this](const std::string& line) { hooks_.notice(line); },
+          [this] { return knocks_.listening(); }};
 }
 
 Result<std::unique_ptr<SocketServer>> SocketServer::create(boost::asio::io_context& io,
