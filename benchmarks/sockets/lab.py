@@ -52,7 +52,8 @@ def tcp_of(hosts, wanted=None):
 
 # What is measured, the programs that it takes, and the packages of Debian's that have them.
 PROGRAMS = {"zeromq": {}, "iperf3": {"iperf3": "iperf3"},
-            "redis": {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}}
+            "redis": {"redis-server": "redis-server", "redis-benchmark": "redis-tools"},
+            "nginx": {"nginx": "nginx", "wrk": "wrk"}, "socat": {"socat": "socat"}, "asyncio": {}}
 
 
 def measurable(wanted):

@@ -10,7 +10,7 @@ Both ends share this machine's processors, and no frame leaves the kernel: that 
 in which it passes on buffers of 64 KB, and Mercury's worst, which sends them through it as datagrams.
 TCP keeps its segmentation offload. Two programs of one host meet at 127.0.0.1: over Mercury each has one
 end of a Unix pair, and no daemon has to do with their bytes. Needs root, and Debian's iperf3, redis-server,
-redis-tools: what is missing is named, has no figure, and the status is 1. ZeroMQ's ends are
+redis-tools, nginx, wrk, socat: what is missing is named, has no figure, and the status is 1. ZeroMQ's ends are
 benchmarks/sockets/zeromq_bench.
 
 Median, and in brackets (largest - smallest) / median. CPU: user and system time of both programs and of
@@ -19,12 +19,15 @@ both daemons, for each byte of payload; what the kernel does in interrupts is wh
 import argparse
 import json
 import pathlib
+import re
+import signal
 import statistics
 import sys
+import time
 
 import lab  # beside this program
 import recording
-from two_hosts import wait_until
+from two_hosts import DEBIAN_PYTHON, wait_until
 from usage import cpu_s
 
 # Bytes of a message: how many are asked one after the other, how many are sent at once.
@@ -34,6 +37,11 @@ IPERF3_BYTES = 500_000_000
 # the sockets of eight streams, each of which holds 4 MB and more (the kernel's tcp_wmem).
 IPERF3_LEAST_BYTES = 100_000_000
 REDIS_REQUESTS = 60_000
+PAGE_BYTES = 5000
+WRK_S = 3
+FILE_BYTES, FILE_LEAST_BYTES = 1_000_000_000, 20_000_000
+ASYNCIO = pathlib.Path(lab.ROOT, "tests/programs/asyncio_program.py")
+ECHO_CLIENTS, ECHO_BYTES = 60, 2_000_000
 WHERE = {"between": "a", "within": "b"}  # the host of who connects; who listens is on "b"
 
 
@@ -123,6 +131,47 @@ class Bench:
                 self.add(f"redis {fields[0]}, 50 clients, {pipeline} at a time", "1000/s", "more", mercury, float(fields[1]) / 1000)
                 if pipeline == 1:
                     self.add(f"redis {fields[0]}, 50 clients, {pipeline} at a time, p99", "ms", "less", mercury, float(fields[6]))
+        server.terminate()
+        server.wait()
+
+    def nginx(self, mercury):
+        port, folder = self.port(), pathlib.Path(self.hosts.path(f"nginx-{self.last_port}"))
+        folder.mkdir()
+        (folder / "page").write_bytes(bytes(PAGE_BYTES))
+        kept = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (folder / "conf").write_text(
+            f"user root; daemon off; worker_processes 2; error_log {folder}/error.log; pid {folder}/pid;\n"
+            f"events {{}} http {{ sendfile on; access_log off; keepalive_requests 1000000; {kept}\n"
+            f"server {{ listen *:{port} reuseport; root {folder}; location /once {{ alias {folder}/; keepalive_timeout 0; }} }} }}\n")
+        server = self.serve(["nginx", "-c", folder / "conf", "-p", folder, "-e", folder / "error.log"], port, mercury)
+        for path, how in (("page", "50 clients"), ("once/page", "50 clients, a connection each")):
+            said = self.ask(["wrk", "-t", 2, "-c", 50, "-d", f"{max(1, round(WRK_S * self.scale))}s", "--latency",
+                             f"http://{self.address}:{port}/{path}"], mercury)
+            wrong = re.search("Socket errors: connect [1-9].*|Non-2xx.*", said)
+            if wrong:
+                raise SystemExit(f"sockets.py: wrk: {wrong.group()}")
+            self.add(f"nginx, {how}", "1000/s", "more", mercury, float(re.search(r"Requests/sec: +([\d.]+)", said).group(1)) / 1000)
+            number, unit = re.search(r"99% +([\d.]+)(us|ms|s)\n", said).groups()
+            self.add(f"nginx, {how}, p99", "ms", "less", mercury, float(number) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit])
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+
+    def socat(self, mercury):
+        port, sent, size = self.port(), pathlib.Path(self.hosts.path("file")), max(FILE_LEAST_BYTES, int(FILE_BYTES * self.scale))
+        if not sent.exists():
+            sent.write_bytes(bytes(size))
+        server = self.serve(["socat", "-u", f"TCP4-LISTEN:{port}", "OPEN:/dev/null"], port, mercury)
+        began = time.monotonic()
+        self.ask(["socat", "-u", f"FILE:{sent}", f"TCP4:{self.address}:{port}"], mercury)
+        self.hosts.output(server)
+        self.add("socat, a file", "MB/s", "more", mercury, size / (time.monotonic() - began) / 1e6)
+
+    def asyncio(self, mercury):
+        port, size = self.port(), int(ECHO_BYTES * self.scale)
+        server = self.serve([DEBIAN_PYTHON, ASYNCIO, "serve", self.address, port], port, mercury)
+        began = time.monotonic()
+        self.ask([DEBIAN_PYTHON, ASYNCIO, "ask", self.address, port, ECHO_CLIENTS, size], mercury)
+        self.add(f"asyncio, {ECHO_CLIENTS} clients' echoes", "MB/s", "more", mercury, 2 * ECHO_CLIENTS * size / (time.monotonic() - began) / 1e6)
         server.terminate()
         server.wait()
 

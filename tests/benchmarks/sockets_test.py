@@ -10,6 +10,8 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "sockets"))
 import lab  # noqa: E402
 import sockets  # noqa: E402
 
+OTHERS = ["nginx", "socat", "asyncio"]
+
 
 def which_but(*missing):
     return unittest.mock.patch.object(lab.shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}")
@@ -19,7 +21,7 @@ class MissingTest(unittest.TestCase):
     def test_the_others_are_measured_and_the_reason_is_said(self):
         for missing, packages in ((("redis-benchmark",), "redis-tools"), (("redis-server", "redis-benchmark"), "redis-server redis-tools")):
             with which_but(*missing):
-                self.assertEqual(lab.measurable(lab.PROGRAMS), (["zeromq", "iperf3"], [f"not measured: redis: apt-get install {packages}"]))
+                self.assertEqual(lab.measurable(lab.PROGRAMS), (["zeromq", "iperf3", *OTHERS], [f"not measured: redis: apt-get install {packages}"]))
         with which_but("iperf3", "redis-server"):
             self.assertEqual(lab.measurable(["iperf3"]), ([], ["not measured: iperf3: apt-get install iperf3"]))
 
@@ -34,7 +36,7 @@ class MissingTest(unittest.TestCase):
                 unittest.mock.patch.object(sockets.Bench, "run") as run, \
                 unittest.mock.patch.object(sys, "argv", ["sockets.py", "--quick", "--where", "within"]):
             self.assertEqual(sockets.main(), 1)
-        run.assert_called_once_with(["zeromq"])
+        run.assert_called_once_with(["zeromq", *OTHERS])
         hosts.close.assert_called_once()
 
 
