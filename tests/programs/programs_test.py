@@ -334,7 +334,19 @@ class OnOneProcessor(Redis):
 
 
 class AsyncioOnOneProcessor(Asyncio):
-    HOSTS = {"prefix": ("taskset", "-c", "0")}
+    HOSTS = OnOneProcessor.HOSTS
+
+
+class SocatOnOneProcessor(Socat):
+    HOSTS = OnOneProcessor.HOSTS
+
+
+class NginxOnOneProcessor(Nginx):
+    HOSTS = OnOneProcessor.HOSTS
+
+
+class Iperf3OnOneProcessor(Iperf3):
+    HOSTS = OnOneProcessor.HOSTS
 
 
 if __name__ == "__main__":
