@@ -5,8 +5,25 @@
 #include <cstdlib>
 
 #include "apps/interruption.h"
+#include "transport/base/secret_file.h"
 
 namespace mercury {
+namespace {
+
+// With a launcher or without one.
+Result<std::string> secret_of_environment() {
+  const char* const secret = std::getenv("MERCURY_SECRET");
+  const char* const file = std::getenv("MERCURY_SECRET_FILE");
+  if (file == nullptr) return std::string(secret != nullptr ? secret : "");
+  if (secret != nullptr) {
+    return Error(Errc::kInvalidArgument, "MERCURY_SECRET_FILE: MERCURY_SECRET is set as well");
+  }
+  Result<std::string> read = read_secret_file(file);
+  if (!read) return Error(Errc::kConfig, "MERCURY_SECRET_FILE: " + read.error().message);
+  return read;
+}
+
+}  // namespace
 
 Status take_launcher(MemberOptions& member) {
   mercury_job_options job;
@@ -27,6 +44,8 @@ Status take_launcher(MemberOptions& member) {
 }
 
 Status open_job(const MemberOptions& member, AttachedJob& attached) {
+  const Result<std::string> secret = secret_of_environment();
+  if (!secret) return secret.error();
   mercury_attach_options attach;
   mercury_attach_options_init(&attach, sizeof attach);
   if (member.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
@@ -38,7 +57,7 @@ Status open_job(const MemberOptions& member, AttachedJob& attached) {
   mercury_job_options job;
   mercury_job_options_init(&job, sizeof job);
   job.name = member.job.c_str();
-  job.secret = std::getenv("MERCURY_SECRET");
+  job.secret = secret->c_str();
   job.role = member.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   job.rank = member.rank;
   job.workers = member.workers;

@@ -60,8 +60,10 @@ class Job:
     """One server and `workers` workers, each on a host with a daemon; all it started ends with it."""
 
     CONFIG = ""
+    SECRET = "hush"
 
-    def __init__(self, workers, options):
+    def __init__(self, workers, options, secret=()):
+        self.secret = dict(secret)  # of the workers' environment; "FILE" stands for the file's path
         self.workers, self.options = workers, options
         self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
         # Test runs beside each other do not share addresses.
@@ -70,6 +72,8 @@ class Job:
 
     def __enter__(self):
         try:
+            with open(self.path("secret"), "w") as file:
+                file.write(f"{self.SECRET}\n")
             for host in range(1 + self.workers):
                 self.start_daemon(host)
             for rank in range(self.workers):
@@ -103,7 +107,8 @@ socket = "{self.path(f'{host}.sock')}"
         environment = clean_environment(
             MERCURY_SOCKET=self.path(f"{1 + rank}.sock"), MERCURY_ROLE="worker",
             MERCURY_RANK=str(rank), MERCURY_WORKERS=str(self.workers), MERCURY_SERVERS="1",
-            MERCURY_RENDEZVOUS=f"{self.address(0)}:17470", MERCURY_JOB="replay-test")
+            MERCURY_RENDEZVOUS=f"{self.address(0)}:17470", MERCURY_JOB="replay-test",
+            **{name: value.replace("FILE", self.path("secret")) for name, value in self.secret.items()})
         self.programs.append(subprocess.Popen(
             [REPLAY, *self.engine(rank), "--report", self.path(f"report-{rank}"), "--timeline",
              self.path(f"timeline-{rank}"), *self.options], env=environment, text=True,
@@ -166,6 +171,25 @@ class Replay(unittest.TestCase):
                                    "--iterations", "3", "--warmup", "0", "--policy", "mercury-fifo",
                                    "--dtype", "bf16"], 3, dtype_bytes=2, tensors=16)
         self.assertIn("fifo", table)
+
+    def test_the_secret_comes_from_the_environment_or_a_file(self):
+        options = ["--trace", "alexnet", "--size-scale", "1000", "--time-scale", "0.01", "--iterations", "1", "--warmup", "0"]
+        right = ({"MERCURY_SECRET": SecretJob.SECRET}, {"MERCURY_SECRET_FILE": "FILE"})
+        wrong = (({}, 1, "with this secret"), ({"MERCURY_SECRET": "other"}, 1, "with this secret"),
+                 ({"MERCURY_SECRET_FILE": "FILE-not"}, 2, "MERCURY_SECRET_FILE: "),
+                 ({"MERCURY_SECRET": SecretJob.SECRET, "MERCURY_SECRET_FILE": "FILE"}, 2, "MERCURY_SECRET is set as well"))
+        for secret in right:
+            with self.subTest(secret=secret), SecretJob(1, options, secret) as job:
+                job.finish(self)
+        for secret, status, why in wrong:
+            with self.subTest(secret=secret), SecretJob(1, options, secret) as job:
+                _, said = job.programs[0].communicate(timeout=LIMIT_S)
+                self.assertEqual(job.programs[0].returncode, status, said)
+                self.assertIn(why, said)
+
+
+class SecretJob(Job):
+    CONFIG = f'[[job]]\nname = "replay-test"\nsecret = "{Job.SECRET}"'
 
 
 def wait_until(condition):
