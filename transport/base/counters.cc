@@ -66,6 +66,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"sessions_closed", "sessions closed, for any reason"},
     {"sessions_refused", "handshakes refused"},
     {"refusals_unsaid", "refusals beyond those that are sent in a second"},
+    {"connections_unheard",
+     "connections of sockets that another host asked for while as many of it as may waited"},
     {"tokens_asked", "HELLOs that were to be said again with a token, as many waited"},
     {"closes_repeated", "CLOSE said again to a peer that went on sending after the session's end"},
     {"resets_sent", "frames of sessions that are not known here, of which the sender was told"},

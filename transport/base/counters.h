@@ -75,6 +75,7 @@ enum class Counter : uint16_t {
   kSessionsClosed,
   kSessionsRefused,
   kRefusalsUnsaid,
+  kConnectionsUnheard,
   kTokensAsked,
   kClosesRepeated,
   kResetsSent,

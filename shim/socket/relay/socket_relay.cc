@@ -58,7 +58,16 @@ void SocketRelay::unbind(Connection& connection) {
   connection.stream = {};
 }
 
+void SocketRelay::enter(Connection& connection, State state) {
+  if (connection.state == State::kAsked) {
+    const auto asked = asked_of_.find(connection.session);
+    if (--asked->second == 0) asked_of_.erase(asked);
+  }
+  connection.state = state;
+}
+
 void SocketRelay::free(Connection& connection) {
+  enter(connection, State::kFree);
   unbind(connection);
   if (connection.id != 0) by_id_.erase(connection.id);
   if (connection.asked != 0) by_asked_.erase(connection.asked);
@@ -143,6 +152,12 @@ void SocketRelay::run(const command::DescribeConnection& request) {
 // --- what the engine tells -------------------------------------------------------------------
 
 void SocketRelay::on_stream_opened(SessionSlot session, StreamId stream) {
+  uint32_t& asked = asked_of_[session];
+  if (asked >= config_.most_asked) {  // to the program that asks it is as if nobody listened
+    counters_.add(Counter::kConnectionsUnheard);
+    return host_->reset_stream(session, stream, Errc::kLimit);
+  }
+  ++asked;
   Connection& connection = add(State::kAsked);
   const auto token = tokens_.find(session);
   if (token != tokens_.end()) connection.token = token->second;

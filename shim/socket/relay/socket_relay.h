@@ -39,6 +39,9 @@ struct RelayConfig {
                           .shared_window_bytes = 32 << 20,
                           .shared_send_bytes = 32 << 20,
                           .unsent_bytes = 256 * 1024};
+  // Connections of a session's peer that wait for an answer, or have not said whom they ask for:
+  // each may have brought what a stream may before it is accepted.
+  uint32_t most_asked = 4096;
   // For a peer to finish a connection that the program has closed, as long as Linux waits; and to
   // say what it has opened a stream for.
   uint64_t patience_ns = 60'000'000'000;
@@ -126,6 +129,7 @@ class SocketRelay : public NoDatagrams {
   void bind(Connection& connection, SessionSlot session, StreamId stream);
   void unbind(Connection& connection);
   void free(Connection& connection);
+  void enter(Connection& connection, State state);
 
   // socket_relay_open.cc
   void ask(Connection& connection);
@@ -170,6 +174,7 @@ class SocketRelay : public NoDatagrams {
   Fifo<Ref> line_;               // with something to do
   std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
+  std::unordered_map<SessionSlot, uint32_t> asked_of_;  // how many are State::kAsked
   uint64_t last_asked_ = 0;
   uint64_t now_ns_ = 0;
   uint64_t carried_ns_ = 0;

@@ -73,7 +73,7 @@ void SocketRelay::leave(Connection& connection) {
   if (connection.id != 0) by_id_.erase(connection.id);
   connection.id = 0;
   connection.end.reset();
-  connection.state = State::kLeaving;
+  enter(connection, State::kLeaving);
   host_->finish_stream(connection.session, connection.stream);
   read_away(connection);
 }
@@ -87,7 +87,7 @@ void SocketRelay::read_away(Connection& connection) {
 
 // From now on bytes are the programs'.
 void SocketRelay::start(Connection& connection) {
-  connection.state = State::kOpen;
+  enter(connection, State::kOpen);
   connection.program_readable = connection.program_writable = true;
   connection.stream_readable = connection.stream_writable = true;
   if (!watch(connection)) return reset(connection, Errc::kSystem);

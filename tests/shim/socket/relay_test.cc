@@ -308,6 +308,52 @@ TEST(SocketRelay, AStreamThatIsOpenedForNothingEndsInTime) {
   EXPECT_TRUE(lab.a().asked.empty());
 }
 
+// They may have brought 16 KiB each. One that is answered makes room.
+TEST(SocketRelay, OfConnectionsThatWaitForAnAnswerAHostHasOnlySoMany) {
+  RelayConfig config;
+  config.most_asked = 3;
+  RelayLab lab(1, config);
+  const auto unheard = [&lab] { return lab.b().counters->get(Counter::kConnectionsUnheard); };
+  std::vector<std::pair<ProgramEnd, ProgramEnd>> accepted;
+  for (sockets::ConnectionId id = 1; id <= 5; ++id) accepted.push_back(lab.connected(id));
+  EXPECT_EQ(unheard(), 0U);
+  lab.b().answers = false;
+  std::vector<ProgramEnd> asking;
+  for (sockets::ConnectionId id = 11; id <= 14; ++id) {
+    asking.push_back(lab.a().open(RelayLab::kToken, id));
+    asking.back().write("before it is accepted");
+  }
+  ASSERT_TRUE(lab.run([&] { return lab.a().answered.contains(14); }, 1'000 * kMs));
+  EXPECT_EQ(lab.a().answered.at(14), Answer::kNobody);
+  EXPECT_EQ(unheard(), 1U);
+  EXPECT_EQ(lab.a().answered.size(), 6U);
+  lab.b().answer_asked(lab.b().asked[5].asked, Answer::kRefused);
+  lab.b().answer_asked(lab.b().asked[6].asked, Answer::kAccepted);
+  ASSERT_TRUE(lab.run([&] { return lab.a().answered.size() == 8; }, 1'000 * kMs));
+  lab.b().answers = true;
+  lab.connected(21);
+  EXPECT_EQ(unheard(), 1U);
+}
+
+// Nor say what for.
+TEST(SocketRelay, StreamsThatSayNothingAreBoundedAndRoomComesBack) {
+  RelayConfig config;
+  config.most_asked = 3;
+  config.patience_ns = 500 * kMs;
+  RelayLab lab(1, config);
+  const auto unheard = [&lab] { return lab.b().counters->get(Counter::kConnectionsUnheard); };
+  lab.a().relay.once = [](StreamHost& host) {
+    const std::byte nothing_yet{};
+    for (int i = 0; i < 5; ++i) {
+      const Result<StreamId> stream = host.open_stream(SessionSlot(0));
+      host.write_stream(SessionSlot(0), *stream, {&nothing_yet, 1});
+    }
+  };
+  ASSERT_TRUE(lab.run([&] { return unheard() == 2; }, 100 * kMs));
+  ASSERT_TRUE(lab.run([&] { return lab.b().relay.connection_count() == 0; }, 1'000 * kMs));
+  lab.connected();
+}
+
 TEST(SocketRelay, WhatIsNoPreambleIsReset) {
   RelayLab lab(1);
   write_from_b(lab, std::vector<std::byte>(sizeof(sockets::PreambleBytes)));
