@@ -1,15 +1,16 @@
 // Notices a path that carries small frames and no large ones: keepalives and acknowledgements
 // arrive, so the peer seems alive, and what it waits for never comes. Frames with content
-// (datagrams, control segments) of one size that are lost over and over for a whole peer time-out,
-// and none as large delivered in between, mean that the session is of no use. Long before that the
-// path is measured again, and what is more than it carries now goes in parts, where both sides can
-// (wire/part.h). Where that does not help either the session ends with a reason.
+// (datagrams, control segments) that are lost over and over for a whole peer time-out, and none as
+// large as the smallest of them delivered in between, mean that the session is of no use. Long
+// before that the path is measured again, and what is more than it carries now goes in parts, where
+// both sides can (wire/part.h). Where that does not help either the session ends with a reason.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
 // agree on another size.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace mercury {
@@ -19,7 +20,9 @@ class DeliveryWatch {
   explicit DeliveryWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
 
   void on_delivered(uint32_t bytes) noexcept {
-    if (bytes >= bytes_) forget();
+    if (losses_ == 0) return;
+    if (bytes >= least_bytes_) return forget();
+    delivered_bytes_ = std::max(delivered_bytes_, bytes);
   }
   void on_lost(uint32_t bytes, uint64_t now_ns) noexcept {
     // What is lost is sent again at once, so a long silence between two losses is one in which
@@ -27,13 +30,16 @@ class DeliveryWatch {
     if (losses_ == 0 || now_ns - last_loss_ns_ > limit_ns_ / 2) {
       forget();
       first_loss_ns_ = now_ns;
-    } else if (bytes < bytes_) {
+      bytes_ = least_bytes_ = bytes;
+      delivered_bytes_ = 0;
+    } else if (bytes <= delivered_bytes_) {
       return;  // by chance: it says nothing about the larger ones
     }
     ++losses_;
     if (doubts_++ == 0) first_doubt_ns_ = now_ns;
     last_loss_ns_ = now_ns;
-    bytes_ = bytes;
+    bytes_ = std::max(bytes_, bytes);
+    least_bytes_ = std::min(least_bytes_, bytes);
   }
   // Only asked when something was lost just now.
   bool hopeless() const noexcept {
@@ -49,7 +55,7 @@ class DeliveryWatch {
   // The path is measured again, from now on.
   void doubted() noexcept { doubts_ = 0; }
   void forget() noexcept { losses_ = doubts_ = 0; }
-  uint32_t bytes() const noexcept { return bytes_; }  // of the frames that are lost
+  uint32_t bytes() const noexcept { return bytes_; }  // of the largest of the frames that are lost
 
  private:
   // Probe time-outs back off to a quarter of a second: a time-out of 1 s sees so many.
@@ -65,6 +71,8 @@ class DeliveryWatch {
   uint32_t losses_ = 0;
   uint32_t doubts_ = 0;  // of them: since the path was measured again
   uint32_t bytes_ = 0;
+  uint32_t least_bytes_ = 0;
+  uint32_t delivered_bytes_ = 0;  // the most, since the first loss
 };
 
 }  // namespace mercury

@@ -45,6 +45,29 @@ TEST(DeliveryWatch, LossesOfSmallerFramesDoNotProlongThoseOfLargeOnes) {
   }
 }
 
+// A service's frames are not all of one size: two of its tensors may be cut into others.
+TEST(DeliveryWatch, LossesOfSeveralSizesAddUp) {
+  DeliveryWatch watch(kSecond);
+  for (uint64_t ms = 0; ms <= 1000; ms += 20) {
+    EXPECT_FALSE(watch.hopeless());
+    watch.on_delivered(32);
+    watch.on_lost(ms % 700 == 100 ? 8888 : 8880, ms * 1'000'000);
+  }
+  EXPECT_TRUE(watch.hopeless());
+  EXPECT_EQ(watch.bytes(), 8888U);
+}
+
+// What is carried is lost now and then, too.
+TEST(DeliveryWatch, SmallerFramesThatMostlyArriveHideNoLargerOnesThatDoNot) {
+  DeliveryWatch watch(kSecond);
+  for (uint64_t ms = 0; ms <= 1000; ms += 20) {
+    watch.on_lost(8880, ms * 1'000'000);
+    watch.on_delivered(400);
+    if (ms % 60 == 0) watch.on_lost(400, ms * 1'000'000);
+    EXPECT_EQ(watch.hopeless(), ms == 1000);
+  }
+}
+
 // In time for some tries in parts, however long a loss goes unnoticed.
 TEST(DeliveryWatch, DoubtsThePathLongBeforeItIsHopeless) {
   for (const uint64_t apart_ms : {20, 100, 200, 300, 400, 500}) {
