@@ -392,7 +392,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   ++lost_packets;
   if (here) {
     limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
-    if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
+    if (!ping) delivery.on_lost(record.bytes, record.sent_ns, now_ns_seen);
     if (took_turn(record) && turns->on_lost(record.number, now_ns_seen)) {
       count(Counter::kSourcePortsLeftOut);
     }
