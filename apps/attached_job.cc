@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "apps/interruption.h"
 #include "transport/base/secret_file.h"
@@ -10,17 +11,9 @@
 namespace mercury {
 namespace {
 
-// With a launcher or without one.
-Result<std::string> secret_of_environment() {
-  const char* const secret = std::getenv("MERCURY_SECRET");
-  const char* const file = std::getenv("MERCURY_SECRET_FILE");
-  if (file == nullptr) return std::string(secret != nullptr ? secret : "");
-  if (secret != nullptr) {
-    return Error(Errc::kInvalidArgument, "MERCURY_SECRET_FILE: MERCURY_SECRET is set as well");
-  }
-  Result<std::string> read = read_secret_file(file);
-  if (!read) return Error(Errc::kConfig, "MERCURY_SECRET_FILE: " + read.error().message);
-  return read;
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
 }
 
 }  // namespace
@@ -29,7 +22,13 @@ Status take_launcher(MemberOptions& member) {
   mercury_job_options job;
   mercury_job_options_init(&job, sizeof job);
   const int status = mercury_job_options_from_env(&job);
-  if (status == -ENOENT) return {};
+  if (status == -ENOENT) {
+    Result<std::string> secret =
+        read_secret(variable("MERCURY_SECRET"), variable("MERCURY_SECRET_FILE"));
+    if (!secret) return secret.error();
+    member.secret = std::move(*secret);
+    return {};
+  }
   if (status < 0) {
     return Error(Errc::kInvalidArgument,
                  std::string("the launcher's environment: ") + mercury_last_error());
@@ -40,12 +39,11 @@ Status take_launcher(MemberOptions& member) {
   member.servers = job.servers;
   if (job.name != nullptr) member.job = job.name;
   if (job.rendezvous != nullptr) member.rendezvous = job.rendezvous;
+  if (job.secret != nullptr) member.secret = job.secret;
   return {};
 }
 
 Status open_job(const MemberOptions& member, AttachedJob& attached) {
-  const Result<std::string> secret = secret_of_environment();
-  if (!secret) return secret.error();
   mercury_attach_options attach;
   mercury_attach_options_init(&attach, sizeof attach);
   if (member.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
@@ -57,7 +55,7 @@ Status open_job(const MemberOptions& member, AttachedJob& attached) {
   mercury_job_options job;
   mercury_job_options_init(&job, sizeof job);
   job.name = member.job.c_str();
-  job.secret = secret->c_str();
+  job.secret = member.secret.c_str();
   job.role = member.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   job.rank = member.rank;
   job.workers = member.workers;

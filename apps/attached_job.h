@@ -23,10 +23,11 @@ struct AttachedJob {
   }
 };
 
-// Fills what the launcher has set. Error: kInvalidArgument, a malformed variable.
+// Fills what the launcher has set, and the secret: MERCURY_SECRET, or the first line of the file
+// MERCURY_SECRET_FILE. Errors: kInvalidArgument, a malformed variable; kConfig, both of these, or
+// no such file.
 Status take_launcher(MemberOptions& member);
-// Blocks until all members are there. The job's secret is MERCURY_SECRET, or the first line of the
-// file MERCURY_SECRET_FILE. Errors: kSystem; kConfig, no such file; kInvalidArgument, both are set.
+// Blocks until all members are there. Error: kSystem.
 Status open_job(const MemberOptions& member, AttachedJob& attached);
 // Opens the job as a server and waits for its end, or for SIGINT or SIGTERM. The exit status;
 // `program` is the name under which messages appear on standard error.

@@ -22,7 +22,8 @@ void describe_member(CLI::App& app, MemberOptions& member) {
   app.add_option("--workers", member.workers)->check(CLI::Range(1, int{kMaxWorkers}));
   app.add_option("--servers", member.servers)->check(CLI::Range(1, int{kMaxServers}));
   app.add_option("--rendezvous", member.rendezvous, "server 0's ADDRESS:PORT, or all servers'");
-  app.add_option("--job", member.job, "the job's name; its secret is taken from $MERCURY_SECRET");
+  app.add_option("--job", member.job,
+                 "the job's name; its secret is that of $MERCURY_SECRET or $MERCURY_SECRET_FILE");
   app.add_option("--mode", member.mode)->check(CLI::IsMember({"auto", "daemon", "embedded"}));
   app.add_option("--listen", member.listen, "embedded: this program's ADDRESS[:PORT]");
   app.add_option("--policy", member.policy, "how gradients are exchanged: " + engine_policy_names())

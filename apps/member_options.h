@@ -14,6 +14,7 @@ namespace mercury {
 struct MemberOptions {
   std::string role = "worker", job, rendezvous, mode = "auto", listen;
   std::string policy = "mercury";
+  std::string secret;  // of the environment alone: a command line is seen by all users
   int rank = -1, workers = 1, servers = 1;
 };
 

@@ -227,13 +227,10 @@ void read_overrides(Environment& env, LaunchedMember& member) {
     }
     member.name = std::move(name);
   }
-  if (auto secret = env.text("MERCURY_SECRET")) member.secret = std::move(secret);
-  if (const auto file = env.text("MERCURY_SECRET_FILE")) {
-    Result<std::string> secret = read_secret_file(*file);
-    if (member.secret) env.fail("MERCURY_SECRET_FILE: MERCURY_SECRET is set as well");
-    if (!secret) env.fail("MERCURY_SECRET_FILE: " + secret.error().message);
-    if (secret && !member.secret) member.secret = std::move(*secret);
-  }
+  Result<std::string> secret = read_secret(env.text("MERCURY_SECRET").value_or(""),
+                                           env.text("MERCURY_SECRET_FILE").value_or(""));
+  if (!secret) env.fail(secret.error().message);
+  if (secret && !secret->empty()) member.secret = std::move(*secret);
   if (auto rendezvous = env.text("MERCURY_RENDEZVOUS")) {
     if (const Status fits = check_rendezvous(*rendezvous); !fits) {
       env.fail("MERCURY_RENDEZVOUS='" + *rendezvous + "': " + fits.error().message);

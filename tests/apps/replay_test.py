@@ -174,7 +174,8 @@ class Replay(unittest.TestCase):
 
     def test_the_secret_comes_from_the_environment_or_a_file(self):
         options = ["--trace", "alexnet", "--size-scale", "1000", "--time-scale", "0.01", "--iterations", "1", "--warmup", "0"]
-        right = ({"MERCURY_SECRET": SecretJob.SECRET}, {"MERCURY_SECRET_FILE": "FILE"})
+        right = ({"MERCURY_SECRET": SecretJob.SECRET, "MERCURY_SECRET_FILE": ""},
+                 {"MERCURY_SECRET_FILE": "FILE", "MERCURY_SECRET": ""})
         wrong = (({}, 1, "with this secret"), ({"MERCURY_SECRET": "other"}, 1, "with this secret"),
                  ({"MERCURY_SECRET_FILE": "FILE-not"}, 2, "MERCURY_SECRET_FILE: "),
                  ({"MERCURY_SECRET": SecretJob.SECRET, "MERCURY_SECRET_FILE": "FILE"}, 2, "MERCURY_SECRET is set as well"))
@@ -186,6 +187,13 @@ class Replay(unittest.TestCase):
                 _, said = job.programs[0].communicate(timeout=LIMIT_S)
                 self.assertEqual(job.programs[0].returncode, status, said)
                 self.assertIn(why, said)
+
+    def test_a_secret_that_cannot_be_read_is_said_without_a_launcher_too(self):
+        for secret in ({"MERCURY_SECRET_FILE": "/nowhere"}, {"MERCURY_SECRET": "a", "MERCURY_SECRET_FILE": "/dev/null"}):
+            done = subprocess.run([REPLAY, "--trace", "alexnet", "--rank", "0", "--mode", "embedded", "--rendezvous", "127.0.0.1:17479"],
+                                  env=clean_environment(**secret), capture_output=True, text=True, timeout=LIMIT_S)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("MERCURY_SECRET_FILE: ", done.stderr)
 
 
 class SecretJob(Job):

@@ -21,4 +21,14 @@ Result<std::string> read_secret_file(const std::string& path) {
   return secret;
 }
 
+Result<std::string> read_secret(std::string_view secret, std::string_view file) {
+  if (file.empty()) return std::string(secret);
+  if (!secret.empty()) {
+    return Error(Errc::kConfig, "MERCURY_SECRET_FILE: MERCURY_SECRET is set as well");
+  }
+  Result<std::string> read = read_secret_file(std::string(file));
+  if (!read) return Error(read.error().code, "MERCURY_SECRET_FILE: " + read.error().message);
+  return read;
+}
+
 }  // namespace mercury

@@ -1,8 +1,9 @@
-// The file of a secret: its first line.
+// The secret of a job: the first line of a file, or what the environment says.
 #pragma once
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "transport/base/result.h"
 
@@ -12,5 +13,8 @@ inline constexpr size_t kMaxSecretBytes = 1024;
 
 // 1 to kMaxSecretBytes without zeros. kConfig: "expected ..., got PATH".
 Result<std::string> read_secret_file(const std::string& path);
+// What MERCURY_SECRET says, or else the file that MERCURY_SECRET_FILE names; "" stands for a
+// variable that is not set, and for no secret. kConfig: both are set, or as above.
+Result<std::string> read_secret(std::string_view secret, std::string_view file);
 
 }  // namespace mercury
