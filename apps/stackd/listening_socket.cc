@@ -72,7 +72,8 @@ Status read(int socket, Answers answers, Visit visit) {
       if (header->nlmsg_type == NLMSG_ERROR) {
         nlmsgerr error{};
         std::memcpy(&error, reinterpret_cast<const char*>(header) + NLMSG_HDRLEN, sizeof error);
-        if (error.error == -ENOENT || error.error == -ESTALE) return Error(Errc::kNotFound, "");
+        const bool is_other = error.error == -ENOENT || error.error == -ESTALE;
+        if (answers == Answers::kOne && is_other) return Error(Errc::kNotFound, "");
         return Error::system(-error.error, "the kernel does not say which sockets listen");
       }
       inet_diag_msg message{};
@@ -107,9 +108,10 @@ Status ListeningSockets::for_each(uint16_t port, Visit visit) {
   return {};
 }
 
-// Whether a connection goes to it and nobody else, by one look into the kernel's tables. Of sockets
+// Whether a connection of this host goes to it, by one look into the kernel's tables. Of sockets
 // that share their address (SO_REUSEPORT) it finds only one.
 bool ListeningSockets::is_next(uint64_t cookie, const Endpoint& at) {
+  constexpr uint32_t kLoopback = 1;  // of each network namespace; all of a host's own goes by it
   if (!open()) return false;
   DiagRequest request = request_for(0, at.ip.is_v4() ? AF_INET : AF_INET6, at.port);
   if (at.ip.is_v4()) {
@@ -118,13 +120,16 @@ bool ListeningSockets::is_next(uint64_t cookie, const Endpoint& at) {
   } else {
     std::memcpy(request.body.id.idiag_src, at.ip.bytes.data(), at.ip.bytes.size());
   }
+  request.body.id.idiag_if = kLoopback;
   request.body.id.idiag_cookie[0] = static_cast<uint32_t>(cookie);
   request.body.id.idiag_cookie[1] = static_cast<uint32_t>(cookie >> 32);
   bool listens = false;
   Status good = ask(socket_.get(), request);
   if (good) {
-    good = read(socket_.get(), Answers::kOne,
-                [&listens](const inet_diag_msg& one) { listens = one.idiag_state == TCP_LISTEN; });
+    good = read(socket_.get(), Answers::kOne, [&listens, cookie](const inet_diag_msg& one) {
+      // A cookie of all ones would have meant any socket.
+      listens = one.idiag_state == TCP_LISTEN && cookie_of(one) == cookie;
+    });
   }
   if (!good && good.error().code != Errc::kNotFound) socket_.reset();
   return listens;
