@@ -306,6 +306,12 @@ size_t Peers::open_of_others() const {
   }));
 }
 
+size_t Peers::open_of(const IpAddress& ip) const {
+  return static_cast<size_t>(std::count_if(
+      passive_.begin(), passive_.end(),
+      [&ip](const auto& entry) { return entry.second.opened && entry.second.remote.ip == ip; }));
+}
+
 void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   const auto refuse = [&](Errc code, const std::string& text) {
     host_.send(lane, command::Refuse{hello.hello, code, text});
@@ -332,6 +338,11 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
                            " sessions of other hosts are open");
     return refuse(Errc::kLimit, "this host has sockets.max_hosts = " +
                                     std::to_string(policy_.max_hosts) + " sessions of others");
+  }
+  if (open_of(hello.remote.ip) >= kMostOfAddress) {
+    const std::string many = std::to_string(kMostOfAddress) + " sessions of its address are open";
+    note(hello.remote, "refused: " + many);
+    return refuse(Errc::kLimit, many);
   }
   const auto unproven = std::count_if(passive_.begin(), passive_.end(),
                                       [](const auto& entry) { return !entry.second.opened; });

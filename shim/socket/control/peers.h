@@ -51,6 +51,9 @@ class Peers {
   static constexpr size_t kMostHellos = 64;
   // Sessions of others that have shown nothing but a HELLO, which somebody may have recorded.
   static constexpr size_t kMostUnproven = 64;
+  // Sessions that one address has opened: of hosts behind a translator of addresses, or of one that
+  // would have more than its part of what a session may hold.
+  static constexpr size_t kMostOfAddress = 16;
   using Notice = std::function<void(const std::string&)>;
 
   // All must outlive it.
@@ -102,6 +105,7 @@ class Peers {
   bool make_room_for_hello();
   void drop_oldest_unproven();
   size_t open_of_others() const;
+  size_t open_of(const IpAddress& ip) const;
   void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
   void close(Peer& peer, Errc code, const std::string& text);
   void end_earlier_lives(const Endpoint& remote, uint32_t life);

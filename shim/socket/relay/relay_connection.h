@@ -33,6 +33,7 @@ struct RelayConnection {
   UniqueFd end;
   uint8_t priority = 0;
   bool abort_on_close = false;
+  bool counted = false;  // the peer's, not accepted yet: RelayConfig::most_asked
   // What may be done, as far as is known.
   bool program_readable = false;
   bool program_writable = false;

@@ -2,6 +2,7 @@
 #include "shim/socket/relay/socket_relay.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 namespace {
@@ -58,16 +59,14 @@ void SocketRelay::unbind(Connection& connection) {
   connection.stream = {};
 }
 
-void SocketRelay::enter(Connection& connection, State state) {
-  if (connection.state == State::kAsked) {
-    const auto asked = asked_of_.find(connection.session);
-    if (--asked->second == 0) asked_of_.erase(asked);
-  }
-  connection.state = state;
+void SocketRelay::uncount(Connection& connection) {
+  if (!std::exchange(connection.counted, false)) return;
+  const auto asked = asked_of_.find(connection.session);
+  if (--asked->second == 0) asked_of_.erase(asked);
 }
 
 void SocketRelay::free(Connection& connection) {
-  enter(connection, State::kFree);
+  uncount(connection);
   unbind(connection);
   if (connection.id != 0) by_id_.erase(connection.id);
   if (connection.asked != 0) by_asked_.erase(connection.asked);
@@ -159,6 +158,7 @@ void SocketRelay::on_stream_opened(SessionSlot session, StreamId stream) {
   }
   ++asked;
   Connection& connection = add(State::kAsked);
+  connection.counted = true;
   const auto token = tokens_.find(session);
   if (token != tokens_.end()) connection.token = token->second;
   bind(connection, session, stream);

@@ -39,11 +39,11 @@ struct RelayConfig {
                           .shared_window_bytes = 32 << 20,
                           .shared_send_bytes = 32 << 20,
                           .unsent_bytes = 256 * 1024};
-  // Connections of a session's peer that wait for an answer, or have not said whom they ask for:
-  // each may have brought what a stream may before it is accepted.
+  // Connections of a session's peer that are not accepted: they wait for an answer, have not said
+  // whom they ask for, or were refused and are not over. Each may have brought what a stream may.
   uint32_t most_asked = 4096;
-  // For a peer to finish a connection that the program has closed, as long as Linux waits; and to
-  // say what it has opened a stream for.
+  // For a peer to finish a connection that the program has closed, as long as Linux waits, or that
+  // was refused; and to say what it has opened a stream for.
   uint64_t patience_ns = 60'000'000'000;
 };
 
@@ -129,7 +129,7 @@ class SocketRelay : public NoDatagrams {
   void bind(Connection& connection, SessionSlot session, StreamId stream);
   void unbind(Connection& connection);
   void free(Connection& connection);
-  void enter(Connection& connection, State state);
+  void uncount(Connection& connection);
 
   // socket_relay_open.cc
   void ask(Connection& connection);
@@ -174,7 +174,7 @@ class SocketRelay : public NoDatagrams {
   Fifo<Ref> line_;               // with something to do
   std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
-  std::unordered_map<SessionSlot, uint32_t> asked_of_;  // how many are State::kAsked
+  std::unordered_map<SessionSlot, uint32_t> asked_of_;  // how many are `counted`
   uint64_t last_asked_ = 0;
   uint64_t now_ns_ = 0;
   uint64_t carried_ns_ = 0;

@@ -185,7 +185,8 @@ void SocketRelay::await_peer(const Connection& connection) {
 bool SocketRelay::is_awaited(const Awaited& awaited) {
   const Connection* connection = find(awaited.ref);
   if (connection == nullptr) return false;
-  return awaited.to_finish || (connection->state == State::kAsked && connection->asked == 0);
+  return awaited.to_finish || connection->state == State::kLeaving ||
+         (connection->state == State::kAsked && connection->asked == 0);
 }
 
 // Those that nobody waits for any more are dropped before they are due, or each connection that was

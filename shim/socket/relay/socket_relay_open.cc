@@ -73,8 +73,9 @@ void SocketRelay::leave(Connection& connection) {
   if (connection.id != 0) by_id_.erase(connection.id);
   connection.id = 0;
   connection.end.reset();
-  enter(connection, State::kLeaving);
+  connection.state = State::kLeaving;
   host_->finish_stream(connection.session, connection.stream);
+  await_peer(connection);
   read_away(connection);
 }
 
@@ -87,7 +88,8 @@ void SocketRelay::read_away(Connection& connection) {
 
 // From now on bytes are the programs'.
 void SocketRelay::start(Connection& connection) {
-  enter(connection, State::kOpen);
+  uncount(connection);
+  connection.state = State::kOpen;
   connection.program_readable = connection.program_writable = true;
   connection.stream_readable = connection.stream_writable = true;
   if (!watch(connection)) return reset(connection, Errc::kSystem);

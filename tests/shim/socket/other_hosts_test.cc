@@ -264,6 +264,24 @@ TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   accept_session(at("10.0.0.4:7470"));
 }
 
+TEST_F(OtherHosts, OneAddressHasOnlySoManySessions) {
+  std::vector<Token> sessions;
+  for (uint16_t port = 1; port <= 16; ++port) {
+    sessions.push_back(accept_session({at("10.0.0.2:0").ip, port}));
+  }
+  wire::Hello hello;
+  hello.features = wire::kFeatureStreams;
+  hello.job = kSocketService;
+  hello.proof = prove(policy.key, hello);
+  tell(event::HelloReceived{700, at("10.0.0.2:100"), hello});
+  const auto refused = take<command::Refuse>();
+  EXPECT_EQ(refused.code, Errc::kLimit);
+  EXPECT_NE(refused.text.find("16 sessions of its address"), std::string::npos);
+  accept_session(at("10.0.0.3:7470"));
+  tell(event::SessionClosed{sessions.front(), Errc::kPeerLeft, ""});
+  accept_session(at("10.0.0.2:100"));
+}
+
 TEST_F(OtherHosts, ASessionOfTheNextLifeEndsTheLastOnes) {
   constexpr uint32_t kLast = 5;
   constexpr uint32_t kNext = 6;

@@ -326,13 +326,38 @@ TEST(SocketRelay, OfConnectionsThatWaitForAnAnswerAHostHasOnlySoMany) {
   ASSERT_TRUE(lab.run([&] { return lab.a().answered.contains(14); }, 1'000 * kMs));
   EXPECT_EQ(lab.a().answered.at(14), Answer::kNobody);
   EXPECT_EQ(unheard(), 1U);
-  EXPECT_EQ(lab.a().answered.size(), 6U);
+  EXPECT_EQ(lab.a().answered.size(), 6U);  // the five and the fourteenth
   lab.b().answer_asked(lab.b().asked[5].asked, Answer::kRefused);
   lab.b().answer_asked(lab.b().asked[6].asked, Answer::kAccepted);
   ASSERT_TRUE(lab.run([&] { return lab.a().answered.size() == 8; }, 1'000 * kMs));
   lab.b().answers = true;
   lab.connected(21);
   EXPECT_EQ(unheard(), 1U);
+}
+
+// What it has sent behind a gap is kept until then.
+TEST(SocketRelay, ARefusedConnectionThatItsPeerDoesNotFinishEndsInTime) {
+  RelayConfig config;
+  config.most_asked = 1;
+  config.patience_ns = 500 * kMs;
+  RelayLab lab(1, config);
+  lab.b().answer = Answer::kNobody;
+  lab.a().relay.once = [](StreamHost& host) {
+    sockets::Preamble preamble;
+    preamble.source = {IpAddress::v4(10, 0, 0, 1), 40000};
+    preamble.destination = {IpAddress::v4(10, 0, 0, 2), 80};
+    const Result<StreamId> stream = host.open_stream(SessionSlot(0));
+    host.write_stream(SessionSlot(0), *stream, sockets::encode(preamble));
+  };
+  ASSERT_TRUE(lab.run([&] { return lab.b().asked.size() == 1; }));
+  lab.run_for(100 * kMs);
+  EXPECT_EQ(lab.b().relay.connection_count(), 1U);
+  lab.a().open(RelayLab::kToken, 1);
+  ASSERT_TRUE(lab.run([&] { return lab.a().answered.contains(1); }));
+  EXPECT_EQ(lab.b().counters->get(Counter::kConnectionsUnheard), 1U);
+  ASSERT_TRUE(lab.run([&] { return lab.b().relay.connection_count() == 0; }, 600 * kMs));
+  lab.b().answer = Answer::kAccepted;
+  lab.connected(2);
 }
 
 // Nor say what for.
