@@ -145,8 +145,8 @@ struct HopelessRound {
   WorkerSet missing{};
 };
 
-// A worker's last life is in no open round any more, and this is the round that each tensor with
-// chunks here is in: the lowest that is open in any of them.
+// A worker's last life is in no open round any more, and these are the rounds that each tensor with
+// chunks here is in: the lowest that is open in any of them and, if it is another, the highest.
 struct ReplacedWorker {
   JobSlot job;
   Rank worker;

@@ -27,7 +27,8 @@ class Replacements {
  private:
   struct Walk {
     ChunkWalk chunks;
-    ReplacedWorker done;
+    ReplacedWorker done;               // with the lowest rounds
+    std::vector<TensorRound> highest;  // of the same tensors
   };
   std::deque<Walk> walks_;  // one after the other
 };

@@ -158,8 +158,9 @@ struct WorkerReplaced {
   JobSlot job;
   Rank rank;
   uint32_t incarnation = 0;
-  std::vector<TensorRound>
-      rounds;  // the lowest open round of each tensor with chunks in this engine
+  // Open rounds of each tensor with chunks in this engine: the lowest and, if it is another, the
+  // highest.
+  std::vector<TensorRound> rounds;
 };
 // Server: others have waited too long for these workers (JobTerms::stall_timeout_ms). Again as long
 // as they do.

@@ -17,6 +17,7 @@
 
 #include "scheduler/terms/worker_set.h"
 #include "shim/job/links.h"
+#include "shim/job/open_rounds.h"
 
 namespace mercury {
 
@@ -239,7 +240,7 @@ class Coordinator {
   uint64_t begins_by_ns_ = kNever;         // all are there, and applicants have that long
   std::deque<LinkId> fencing_;             // workers that come back; the first is in work
   std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
-  Rounds rounds_;                          // what the servers have said of the fence in work
+  OpenRoundsOf rounds_;                    // what the servers have said of the fence in work
   std::optional<uint64_t> last_progress_;  // the sum of the last fence's rounds
   std::unordered_map<Rank, uint64_t> first_lost_ns_;  // since a round was completed, by rank
 };

@@ -198,11 +198,7 @@ void Coordinator::begin_fence() {
 }
 
 void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64_t now_ns) {
-  for (const auto& row : message.rounds) {
-    const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
-    // Serial numbers: those of one tensor's chunks differ by one at most.
-    if (!fresh && row.round.since(entry->second) < 0) entry->second = row.round;
-  }
+  for (const auto& row : message.rounds) note(rounds_, row.tensor, row.round);
   if (!message.last) return;
   std::erase(awaited_fence_, server);
   if (!awaited_fence_.empty()) return;
@@ -216,7 +212,8 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
   }
   if (seat) {
     if (!progressed(*seat->returns_to, now_ns)) return;
-    seat->rounds = std::move(rounds_);  // it declares while the next one is being fenced off
+    // It declares while the next one is being fenced off.
+    for (const auto& [tensor, open] : rounds_) seat->rounds[tensor] = open.first();
     send_roster_to(*seat);
   }
   begin_fence();
@@ -226,7 +223,7 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
 // others waiting for ever. False: the job has failed.
 bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
   uint64_t progress = 0;
-  for (const auto& [tensor, round] : rounds_) progress += round.value;
+  for (const auto& [tensor, open] : rounds_) progress += open.first().value;
   if (last_progress_ != progress || (shape_->terms.quorum > 0 && has_quorum())) {
     last_progress_ = progress;
     first_lost_ns_.clear();

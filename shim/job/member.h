@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "shim/job/links.h"
+#include "shim/job/open_rounds.h"
 
 namespace mercury {
 
@@ -232,7 +233,7 @@ class Member {
   size_t unconfirmed_ = 0;
   std::optional<message::Replace> replacing_;         // server: the fence that is being put up
   size_t unreplaced_ = 0;                             // engines that have not put it up
-  std::unordered_map<TensorId, Round> rounds_;        // server: what those that have said
+  OpenRoundsOf rounds_;                               // server: what those that have said
   std::unordered_map<TensorId, Round> first_rounds_;  // worker that came back
 
   std::unordered_set<TensorId> tensors_;

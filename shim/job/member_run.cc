@@ -310,16 +310,19 @@ void Member::replace(const message::Replace& message) {
 void Member::on_worker_replaced(const event::WorkerReplaced& event) {
   if (!replacing_ || unreplaced_ == 0) return;
   for (const auto& row : event.rounds) {
-    const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
-    if (!fresh && row.round.since(entry->second) < 0) entry->second = row.round;
+    note(rounds_, row.tensor, row.round);
   }
   if (--unreplaced_ > 0) return;
   message::Replaced answer{replacing_->rank, replacing_->incarnation, false, {}};
-  for (const auto& [tensor, round] : rounds_) {
+  const auto say = [&](TensorId tensor, Round round) {
     answer.rounds.push_back({tensor, round});
-    if (answer.rounds.size() < kDeclareBatch) continue;
+    if (answer.rounds.size() < kDeclareBatch) return;
     context_.links.send(control_, answer);
     answer.rounds.clear();
+  };
+  for (const auto& [tensor, open] : rounds_) {
+    say(tensor, open.lowest());
+    if (open.highest() != open.lowest()) say(tensor, open.highest());
   }
   answer.last = true;
   context_.links.send(control_, answer);

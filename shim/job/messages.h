@@ -154,8 +154,9 @@ struct Replace {  // coordinator to servers: worker `rank` came back; the answer
 struct Replaced {  // server: the earlier life is fenced off, and this is where the rounds are
   Rank rank;
   uint32_t incarnation = 0;
-  bool last = true;                 // else more of these follow
-  std::vector<TensorRound> rounds;  // at most kDeclareBatch
+  bool last = true;  // else more of these follow
+  // At most kDeclareBatch. Of each tensor the lowest and, if it is another, the highest.
+  std::vector<TensorRound> rounds;
   friend bool operator==(const Replaced&, const Replaced&) = default;
 };
 struct Refill {  // coordinator to workers: push again what has no sum yet

@@ -52,6 +52,39 @@ TEST_F(RejoinTest, ANextLifeTakesItsPlaceInTheRoundsThatRun) {
   }
 }
 
+// A server, or an engine of one, that heard late of the next life went on without the last one
+// under a quorum: it has no sum of the round that the others were in when they heard.
+TEST_F(RejoinTest, ANextLifeBeginsWhereAllServersHaveTheSums) {
+  for (int late : {0, 1}) {
+    hosts = Hosts();
+    start(2);
+    a->declare(tensors(0, 2));
+    b->declare(tensors(0, 2));
+    hosts.run_for(kSecond);
+    for (int server : {3, 4}) {
+      for (int lane : {0, 1}) {
+        const bool is_late = late == 0 ? server == 4 : lane == 1;
+        engine_job(server, lane, JobSlot(0)).rounds = {{0, is_late ? 4 : 1}, {1, is_late ? 2 : 1}};
+      }
+    }
+    b->gone();
+    hosts.run_for(5 * kSecond);
+    ProgramModel& again = opens(2, request(1));
+    hosts.run_for(kSecond);
+    ASSERT_TRUE(again.is_open()) << again.open_text;
+    again.declare(tensors(0, 2));
+    hosts.run_for(kSecond);
+    const auto first = [&](uint32_t tensor) {
+      return engine_job(2, 0, again.slot).tensors.at(tensor).first_round.value;
+    };
+    EXPECT_EQ(first(0), 3U);
+    EXPECT_EQ(first(1), 1U);
+    b = &again;
+    end();
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(RejoinTest, WhoeverNamesNoRankGetsTheVacantOne) {
   start();
   a->gone();
