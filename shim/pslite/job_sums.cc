@@ -18,6 +18,7 @@ namespace {
 constexpr int kOpenMs = 10000;     // one attempt; others may come to it much later
 constexpr int kPauseMs = 300;      // between attempts
 constexpr int kLookMs = 500;       // an idle job tells nobody that it has failed
+constexpr int kRoomMs = 1;         // nothing says when a ring has room again
 constexpr size_t kAlignment = 64;  // of counts behind values
 
 // The next attempt may be better: somebody is not there yet, or is being started again.
@@ -79,8 +80,9 @@ JobSums::~JobSums() {
 }
 
 void JobSums::push(uint64_t number, mercury_dtype type, const char* values, size_t bytes,
-                   int priority) {
+                   int priority, Taken taken) {
   std::string wrong;
+  bool is_taken = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     OfKey& key = keys_[number];
@@ -94,11 +96,14 @@ void JobSums::push(uint64_t number, mercury_dtype type, const char* values, size
     }
     if (wrong.empty()) {
       ++key.pushed;
-      key.waiting.push_back(Contribution{std::vector<char>(values, values + bytes), priority});
+      is_taken = key.waiting.size() < kMostAhead;
+      key.waiting.push_back(Contribution{std::vector<char>(values, values + bytes), priority,
+                                         is_taken ? Taken() : taken});
       news_.push_back(&key);
     }
   }
   if (!wrong.empty()) fail_("key number " + std::to_string(number) + ": " + wrong);
+  if (is_taken) taken();
   ::eventfd_write(wake_, 1);
 }
 
@@ -143,6 +148,7 @@ void JobSums::run() {
       continue;
     }
     look_at_news();
+    if (!is_broken_) submit_all();
     if (!is_broken_) wait_for_news();
     if (!is_broken_) take_completions();
     if (!is_broken_) continue;
@@ -175,7 +181,7 @@ bool JobSums::attach() {
   }
   context_ = nullptr;
   const std::string why = std::string("cannot attach to Mercury: ") + mercury_last_error();
-  if (mode_ == MERCURY_MODE_AUTO || !is_passing(done)) fail_(why);
+  if (!is_passing(done)) fail_(why);
   warn_once(why);
   return false;
 }
@@ -211,6 +217,7 @@ void JobSums::close() {
   job_ = nullptr;
   context_ = nullptr;
   is_broken_ = false;
+  unsubmitted_.clear();
   std::lock_guard<std::mutex> lock(mutex_);
   news_.clear();
   for (auto& each : keys_) {
@@ -284,15 +291,27 @@ void JobSums::declare(const std::vector<OfKey*>& keys) {
 }
 
 void JobSums::submit(OfKey& key, Step step) {
-  int priority = 0;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!key.waiting.empty()) priority = key.waiting.front().priority;
-  }
-  const uint32_t tensor = step == Step::kComparing ? counts_of(key.number) : values_of(key.number);
   key.step = step;
-  const int done = mercury_push_pull(job_, tensor, mercury_priority(priority), nullptr);
-  if (done < 0) broke("key number " + std::to_string(key.number), done);
+  unsubmitted_.push_back(&key);
+  submit_all();
+}
+
+// As many as there is room for: more keys may be in flight than the rings hold.
+void JobSums::submit_all() {
+  while (!unsubmitted_.empty()) {
+    const OfKey& key = *unsubmitted_.front();
+    int priority = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!key.waiting.empty()) priority = key.waiting.front().priority;
+    }
+    const uint32_t tensor =
+        key.step == Step::kComparing ? counts_of(key.number) : values_of(key.number);
+    const int done = mercury_push_pull(job_, tensor, mercury_priority(priority), nullptr);
+    if (done == -EAGAIN) return;
+    if (done < 0) return broke("key number " + std::to_string(key.number), done);
+    unsubmitted_.pop_front();
+  }
 }
 
 void JobSums::compare(OfKey& key) {
@@ -358,11 +377,13 @@ JobSums::Sum JobSums::copy_of(const OfKey& key) const {
 void JobSums::finish(OfKey& key) {
   const Sum sum = copy_of(key);
   std::vector<std::shared_ptr<Pull>> complete;
+  Taken taken;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     key.last = sum;
     key.waiting.pop_front();
     ++key.summed;
+    if (key.waiting.size() >= kMostAhead) taken.swap(key.waiting[kMostAhead - 1].taken);
     for (; !key.pulls.empty() && key.pulls.front().round <= key.summed; key.pulls.pop_front()) {
       const Waiting& waiting = key.pulls.front();
       waiting.pull->sums[waiting.place] = sum;
@@ -371,6 +392,7 @@ void JobSums::finish(OfKey& key) {
   }
   changed_.notify_all();
   key.has_contributed = false;
+  if (taken) taken();
   for (const std::shared_ptr<Pull>& pull : complete) pull->take(pull->sums);
   contribute(key);
 }
@@ -381,10 +403,11 @@ void JobSums::wait_for_news() {
   const int completions = mercury_job_get_fd(job_);
   if (completions < 0) return broke("the job", completions);
   std::array<pollfd, 2> looked = {{{completions, POLLIN, 0}, {wake_, POLLIN, 0}}};
-  const int ready = ::poll(looked.data(), looked.size(), kLookMs);
+  const bool has_room = unsubmitted_.empty();
+  const int ready = ::poll(looked.data(), looked.size(), has_room ? kLookMs : kRoomMs);
   eventfd_t value = 0;
   if (looked[1].revents != 0) ::eventfd_read(wake_, &value);
-  if (ready != 0) return;
+  if (ready != 0 || !has_room) return;
   const int ended = mercury_job_wait_end(job_, 0);
   if (ended != -ETIMEDOUT) broke("the job", ended == 0 ? -ECONNRESET : ended);
 }

@@ -37,6 +37,8 @@ class JobSums {
   using Sum = std::shared_ptr<const std::vector<char>>;
   // Called by the thread that pulls or by one of JobSums', and returns soon.
   using Take = std::function<void(const std::vector<Sum>& sums)>;
+  // Called as Take is: the push has an answer.
+  using Taken = std::function<void()>;
   // Asked by a thread of JobSums', and may wait; false: it is of no use any more.
   using FindPlace = std::function<bool(JobPlace* out)>;
   // For people. `fail` is for what cannot be mended, and does not return.
@@ -48,19 +50,25 @@ class JobSums {
   JobSums& operator=(const JobSums&) = delete;
 
   // Any thread. The values are copied: they are the caller's when this returns. `number` names the
-  // key to all workers, 0 to kMostNumber; the greater `priority`, the sooner.
-  void push(uint64_t number, mercury_dtype type, const char* values, size_t bytes, int priority);
+  // key to all workers, 0 to kMostNumber; the greater `priority`, the sooner. It is taken when no
+  // more than kMostAhead rounds of the key wait, with its own: else who is ahead of the others
+  // would fill the memory.
+  void push(uint64_t number, mercury_dtype type, const char* values, size_t bytes, int priority,
+            Taken taken);
   // Any thread: for each number the sum of the round that was pushed last.
   void pull(const std::vector<uint64_t>& numbers, Take take);
   // Until all that was pushed is summed; false: not within that time.
   bool drain(int milliseconds);
 
   static constexpr uint64_t kMostNumber = (1U << 30U) - 1;  // each has two tensors
+  // One is being summed, and the next is there when that is done.
+  static constexpr size_t kMostAhead = 2;
 
  private:
   struct Contribution {
     std::vector<char> values;
     int priority = 0;
+    Taken taken;  // none: it is
   };
   struct Pull {
     Take take;
@@ -111,6 +119,7 @@ class JobSums {
   void contribute(OfKey& key);
   void finish(OfKey& key);
   void submit(OfKey& key, Step step);
+  void submit_all();
   void take_completions();
   void on_completion(const mercury_completion& completion);
   void wait_for_news();
@@ -133,6 +142,7 @@ class JobSums {
   mercury_job* job_ = nullptr;
   JobPlace place_;
   bool is_broken_ = false;
+  std::deque<OfKey*> unsubmitted_;         // the job's rings had no room for them yet
   mercury_mode mode_ = MERCURY_MODE_AUTO;  // until it has attached once
   std::string warned_;
 

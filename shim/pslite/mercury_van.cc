@@ -14,6 +14,8 @@ namespace ps {
 namespace {
 
 constexpr int kEndMs = 5000, kLookMs = 5;
+// An application that comes later than this may never come, and whoever waits for it should know.
+constexpr std::chrono::seconds kLate{5};
 
 bool is_set(const char* name) {
   const char* const value = Environment::Get()->find(name);
@@ -86,15 +88,33 @@ uint64_t MercuryVan::request_of(const Meta& meta) {
          (static_cast<uint32_t>(meta.timestamp) + 1U);
 }
 
-int MercuryVan::priority_for(const Message& msg) {
-  const int priority = priority_of(msg.meta, 0);
-  if (msg.meta.request) return priority;
-  std::lock_guard<std::mutex> lock(urgent_mutex_);
-  const auto found = urgent_.find({msg.meta.recver, request_of(msg.meta)});
-  if (found == urgent_.end()) return priority;
-  const int asked = found->second;
-  urgent_.erase(found);
+MercuryVan::Asked MercuryVan::asked_by(const Message& answer) {
+  std::lock_guard<std::mutex> lock(asked_mutex_);
+  Asked asked;
+  asked.priority = priority_of(answer.meta, 0);
+  asked.timestamp = answer.meta.timestamp;
+  const auto found = asked_.find({answer.meta.recver, request_of(answer.meta)});
+  if (found == asked_.end()) return asked;
+  asked = found->second;
+  asked_.erase(found);
   return asked;
+}
+
+// To the server's program, which will answer.
+void MercuryVan::hand_on(Message request, int bytes) {
+  Asked asked;
+  asked.priority = priority_of(request.meta, 0);
+  asked.process = peer(request.meta.sender).link->peer();
+  asked.timestamp = request.meta.timestamp;
+  {
+    std::lock_guard<std::mutex> lock(asked_mutex_);
+    // The process before it, in this worker's place, may have no answer yet to one of this name.
+    if (asked_.count({request.meta.sender, request_of(request.meta)}) > 0) {
+      request.meta.timestamp = --free_timestamp_;
+    }
+    asked_[{request.meta.sender, request_of(request.meta)}] = asked;
+  }
+  push(std::move(request), bytes);
 }
 
 int MercuryVan::send(Message& msg) {
@@ -102,7 +122,15 @@ int MercuryVan::send(Message& msg) {
   check_words(msg.meta);
   if (!is_tensor) return ZMQVan::SendMsg(msg);
   if (merger_ && msg.meta.recver == kWorkerGroup) return answer_all(msg);
-  if (is_server_ || rule_.mode == Mode::kTransparent) return send_tensor(msg, kPlain);
+  if (!msg.meta.request) {
+    Message answer = msg;
+    const Asked of = asked_by(msg);
+    answer.meta.timestamp = of.timestamp;
+    return send_tensor(answer, kPlain, of);
+  }
+  Asked asked;
+  asked.priority = priority_of(msg.meta, 0);
+  if (is_server_ || rule_.mode == Mode::kTransparent) return send_tensor(msg, kPlain, asked);
   const KeyRequest what = request_of_worker(msg, msg.meta.recver);
   std::vector<KeyPart> parts;
   std::string wrong;
@@ -113,28 +141,33 @@ int MercuryVan::send(Message& msg) {
     is_summed = chooser_->is_summed(what, &parts, &wrong);
   }
   CHECK(wrong.empty()) << wrong;
-  if (!is_summed) return send_tensor(msg, kPlain);
-  if (rule_.mode == Mode::kNotify) return send_tensor(msg, kContribution);
+  if (!is_summed) return send_tensor(msg, kPlain, asked);
+  if (rule_.mode == Mode::kNotify) return send_tensor(msg, kContribution, asked);
   aggregate(msg, what, parts);
   return msg.meta.data_size;
 }
 
-int MercuryVan::send_tensor(const Message& msg, char kind) {
+int MercuryVan::send_tensor(const Message& msg, char kind, const Asked& asked) {
   Outgoing out;
   char* meta = nullptr;
   int meta_bytes = 0;
   PackMeta(msg.meta, &meta, &meta_bytes);
   out.meta.assign(1, kind).append(meta, static_cast<size_t>(meta_bytes));
   delete[] meta;
-  out.priority = priority_for(msg);
+  out.priority = asked.priority;
+  out.peer = asked.process;
   if (msg.meta.request) out.request = request_of(msg.meta);
-  int bytes = meta_bytes;
+  size_t bytes = static_cast<size_t>(meta_bytes);
   for (const SArray<char>& part : msg.data) {
+    CHECK(part.size() <= mercury_van::kMostPartBytes)
+        << "node " << msg.meta.recver << " is sent " << part.size()
+        << " bytes in one push or answer: the mercury van has room for "
+        << mercury_van::kMostPartBytes << "; cut the tensor into several keys";
     out.data.push_back(bytes_of(part));
-    bytes += static_cast<int>(part.size());
+    bytes += part.size();
   }
   peer(msg.meta.recver).link->send(std::move(out));
-  return bytes;
+  return static_cast<int>(bytes);  // for ps-lite's statistics
 }
 
 void MercuryVan::deliver(int sender, std::string meta, std::vector<Bytes> data) {
@@ -149,15 +182,12 @@ void MercuryVan::deliver(int sender, std::string meta, std::vector<Bytes> data) 
     msg.data.push_back(array_of(part));
     bytes += static_cast<int>(part.size);
   }
-  const int priority = priority_of(msg.meta, 0);
-  if (msg.meta.request && priority != 0) {
-    std::lock_guard<std::mutex> lock(urgent_mutex_);
-    urgent_[{sender, request_of(msg.meta)}] = priority;
+  if (!msg.meta.request) {
+    peer(sender).link->settle(request_of(msg.meta));
+    return push(std::move(msg), bytes);
   }
-  if (!msg.meta.request) peer(sender).link->settle(request_of(msg.meta));
-  if (merger_ && msg.meta.request)
-    return merge(sender, kind, std::move(msg), std::move(meta), bytes);
-  push(std::move(msg), bytes);
+  if (merger_) return merge(sender, kind, std::move(msg), std::move(meta), bytes);
+  hand_on(std::move(msg), bytes);
 }
 
 void MercuryVan::push(Message msg, int bytes) {
@@ -169,22 +199,39 @@ void MercuryVan::push(Message msg, int bytes) {
 }
 
 // A tensor may be here before its application is, which may wait for a barrier's end that comes by
-// libzmq: ps-lite would wait for the application and read no more, and end with an error.
-bool MercuryVan::has_receiver(const Meta& meta) {
+// libzmq: ps-lite would wait for the application and read no more, and end with an error. Whoever
+// is in `absent` is not asked for again: one that comes in between would get its second message
+// first.
+bool MercuryVan::has_receiver(const Meta& meta, std::set<Receiver>* absent) {
   if (!meta.control.empty()) return true;
   const int customer = Postoffice::Get()->is_worker() ? meta.customer_id : meta.app_id;
-  const std::pair<int, int> receiver(meta.app_id, customer);
+  const Receiver receiver(meta.app_id, customer);
   if (receivers_.count(receiver) > 0) return true;
-  if (Postoffice::Get()->GetCustomer(meta.app_id, customer, 0) == nullptr) return false;
-  receivers_.insert(receiver);
-  return true;
+  if (absent->count(receiver) > 0) return false;
+  if (Postoffice::Get()->GetCustomer(meta.app_id, customer, 0) != nullptr) {
+    receivers_.insert(receiver);
+    return true;
+  }
+  absent->insert(receiver);
+  note_absence(receiver);
+  return false;
+}
+
+void MercuryVan::note_absence(const Receiver& receiver) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point& since = absent_since_.emplace(receiver, Clock::now()).first->second;
+  if (Clock::now() - since < kLate) return;
+  since = Clock::time_point::max();  // said once
+  LOG(WARNING) << "mercury van: messages wait for application " << receiver.first << ", customer "
+               << receiver.second << ", which this process has not started yet";
 }
 
 int MercuryVan::receive(Message* msg) {
   std::unique_lock<std::mutex> lock(arrived_mutex_);
   while (true) {
+    std::set<Receiver> absent;
     for (auto at = arrived_.begin(); at != arrived_.end(); ++at) {
-      if (!has_receiver(at->first.meta)) continue;
+      if (!has_receiver(at->first.meta, &absent)) continue;
       *msg = std::move(at->first);
       const int bytes = at->second;
       arrived_.erase(at);
@@ -251,6 +298,7 @@ void MercuryVan::stop() {
   std::lock_guard<std::mutex> lock(arrived_mutex_);
   arrived_.clear();
   receivers_.clear();
+  absent_since_.clear();
 }
 
 Van* NewMercuryVan() { return new MercuryVan; }

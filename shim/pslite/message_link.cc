@@ -26,7 +26,7 @@ static_assert(sizeof(Frame) == 24, "as it is sent");
 
 constexpr size_t kPieceBytes = 256 << 10;
 // Far more than ps-lite sends: what is greater is no message.
-constexpr uint64_t kMostMetaBytes = 16 << 20, kMostParts = 64, kMostPartBytes = uint64_t{1} << 31;
+constexpr uint64_t kMostMetaBytes = 16 << 20, kMostParts = 64;
 
 // False: the connection has ended.
 bool send_bytes(int fd, iovec* parts, size_t count) {
@@ -71,8 +71,8 @@ bool first_key(const Outgoing& message, uint64_t* key) {
 
 }  // namespace
 
-MessageLink::MessageLink(Connect connect, Deliver deliver)
-    : connect_(std::move(connect)), deliver_(std::move(deliver)) {
+MessageLink::MessageLink(Connect connect, Deliver deliver, Warn warn)
+    : connect_(std::move(connect)), deliver_(std::move(deliver)), warn_(std::move(warn)) {
   thread_ = std::thread(&MessageLink::run, this);
 }
 
@@ -93,6 +93,7 @@ MessageLink::Turn MessageLink::turn_of(const Pending& pending) {
 void MessageLink::send(Outgoing message) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (message.peer != 0 && message.peer != peer_) return;
     Pending pending;
     pending.id = next_id_++;
     pending.priority = message.priority;
@@ -142,6 +143,7 @@ void MessageLink::set_peer(Incarnation peer) {
     acknowledge_.clear();
     next_ = 1;
     next_id_ = 1;
+    replaced_.insert(peer_);
   }
   peer_ = peer;
 }
@@ -149,6 +151,11 @@ void MessageLink::set_peer(Incarnation peer) {
 Incarnation MessageLink::peer() {
   std::lock_guard<std::mutex> lock(mutex_);
   return peer_;
+}
+
+bool MessageLink::was_replaced(Incarnation process) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return replaced_.count(process) > 0;
 }
 
 void MessageLink::disconnect() {
@@ -254,6 +261,7 @@ bool MessageLink::send_piece(int fd, uint64_t id, std::unique_lock<std::mutex>& 
   const bool sent = send_bytes(fd, out.data(), out.size());
   lock.lock();
   writing_ = 0;
+  if (pending.acknowledged) forget(pending_.find(id));
   changed_.notify_all();
   return sent;
 }
@@ -273,15 +281,18 @@ bool MessageLink::receive_frame(int fd, Arrivals& arriving) {
   Frame frame;
   if (!receive_bytes(fd, &frame, sizeof frame)) return false;
   if (frame.kind == kAcknowledge) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return writing_ != frame.id; });
+    std::lock_guard<std::mutex> lock(mutex_);
     const auto pending = pending_.find(frame.id);
-    if (pending != pending_.end()) forget(pending);
+    if (pending == pending_.end()) return true;
+    // One that is just sent again is left to the sender. It is not awaited: if both ends did so,
+    // none would read what the other one sends.
+    pending->second.acknowledged = true;
+    if (writing_ != frame.id) forget(pending);
     return true;
   }
   if (frame.kind == kStart) return receive_start(fd, frame.id, frame.bytes, frame.parts, arriving);
   const auto found = arriving.find(frame.id);
-  if (frame.kind != kPiece || found == arriving.end()) return false;
+  if (frame.kind != kPiece || found == arriving.end()) return refuse("a piece of no message");
   if (!receive_piece(fd, found->second, frame.bytes)) return false;
   if (found->second.part < found->second.data.size()) return true;
   complete(frame.id, std::move(found->second));
@@ -291,14 +302,16 @@ bool MessageLink::receive_frame(int fd, Arrivals& arriving) {
 
 bool MessageLink::receive_start(int fd, uint64_t id, uint64_t meta_bytes, uint64_t parts,
                                 Arrivals& arriving) {
-  if (meta_bytes > kMostMetaBytes || parts > kMostParts || arriving.count(id) > 0) return false;
+  if (meta_bytes > kMostMetaBytes || parts > kMostParts || arriving.count(id) > 0) {
+    return refuse("the beginning of no message");
+  }
   std::vector<uint64_t> sizes(parts);
   Arriving message;
   message.meta.resize(meta_bytes);
   if (!receive_bytes(fd, sizes.data(), parts * sizeof(uint64_t))) return false;
   if (!receive_bytes(fd, &message.meta[0], meta_bytes)) return false;
   for (const uint64_t bytes : sizes) {
-    if (bytes > kMostPartBytes) return false;
+    if (bytes > kMostPartBytes) return refuse("a greater tensor than can be received");
     const std::shared_ptr<char> memory(new char[bytes], std::default_delete<char[]>());
     message.data.push_back(Bytes{memory, memory.get(), bytes});
   }
@@ -317,7 +330,12 @@ bool MessageLink::receive_piece(int fd, Arriving& message, uint64_t bytes) {
     ++message.part;
     message.offset = 0;
   }
-  return bytes == 0;  // else more than was said at first
+  return bytes == 0 || refuse("more of a message than it has");
+}
+
+bool MessageLink::refuse(const char* what) {
+  warn_(std::string("a connection is closed, on which came ") + what);
+  return false;
 }
 
 bool MessageLink::note(uint64_t id) {

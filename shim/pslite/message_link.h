@@ -28,15 +28,19 @@ struct Bytes {
   size_t size = 0;
 };
 
+// Who speaks: drawn anew by each process, so that one that was started again is known.
+using Incarnation = uint64_t;
+
+// More in one part of a message is no message: whoever gets it ends the connection.
+constexpr uint64_t kMostPartBytes = uint64_t{1} << 31;
+
 struct Outgoing {
   std::string meta;         // as ps-lite packs it
   std::vector<Bytes> data;  // left unchanged by whoever owns it until an answer has come
   int priority = 0;         // the greater, the sooner
   uint64_t request = 0;     // of a request: what its answer settles; 0: none
+  Incarnation peer = 0;     // the process that it is for; 0: whichever is the peer
 };
-
-// Who speaks: drawn anew by each process, so that one that was started again is known.
-using Incarnation = uint64_t;
 
 class MessageLink {
  public:
@@ -45,19 +49,23 @@ class MessageLink {
   // The next connection's descriptor, greeted, which the link then owns; -1: none yet, ask again.
   // Called by a thread of the link's, and may wait for some 100 ms.
   using Connect = std::function<int()>;
+  // For people: why a connection was ended. Called by a thread of the link's.
+  using Warn = std::function<void(const std::string& what)>;
 
-  MessageLink(Connect connect, Deliver deliver);
+  MessageLink(Connect connect, Deliver deliver, Warn warn);
   ~MessageLink();  // without waiting for what is unsent
   MessageLink(const MessageLink&) = delete;
   MessageLink& operator=(const MessageLink&) = delete;
 
-  // Any thread; returns at once.
+  // Any thread; returns at once. What is for another process than the peer is dropped.
   void send(Outgoing message);
   // The answer to it has come: its data is the owner's again when this returns.
   void settle(uint64_t request);
   // The peer is this process. If it was another one, what was meant for that is dropped.
   void set_peer(Incarnation peer);
   Incarnation peer();
+  // Whether this process was the peer before the one that is.
+  bool was_replaced(Incarnation process);
   // Ends the connection that is there, so that connect() is asked for another.
   void disconnect();
   // Until the peer has all; false: not within that time.
@@ -68,7 +76,7 @@ class MessageLink {
     Outgoing message;
     uint64_t id = 0;
     int priority = 0;
-    bool begun = false;
+    bool begun = false, acknowledged = false;
     size_t part = 0, offset = 0;  // what is to be sent next
   };
   // Less is sooner.
@@ -94,16 +102,19 @@ class MessageLink {
   bool receive_piece(int fd, Arriving& message, uint64_t bytes);
   void complete(uint64_t id, Arriving message);
   bool note(uint64_t id);  // false: it had come before
+  bool refuse(const char* what);
   void forget(std::map<uint64_t, Pending>::iterator which);
 
   const Connect connect_;
   const Deliver deliver_;
+  const Warn warn_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false, broken_ = true;
   int fd_ = -1;
   Incarnation peer_ = 0;
+  std::set<Incarnation> replaced_;
 
   // To the peer: unacknowledged, by id; those not wholly sent by turn; by first key how many, and
   // the least priority of them.

@@ -130,6 +130,28 @@ std::string read_rule(const std::function<const char*(const char*)>& value_of, S
   return "";
 }
 
+uint64_t digest_of(const SumRule& rule) {
+  std::vector<uint64_t> words = {static_cast<uint64_t>(rule.mode)};
+  if (rule.mode != Mode::kTransparent) {
+    words.push_back(static_cast<uint64_t>(rule.first_values));
+    for (const Ranges* const ranges : {&rule.keys, &rule.commands}) {
+      words.push_back(ranges->size());
+      for (const auto& range : *ranges) {
+        words.push_back(range.first);
+        words.push_back(range.second);
+      }
+    }
+  }
+  // FNV-1a, of 64 bits.
+  uint64_t digest = 0xcbf29ce484222325;
+  for (const uint64_t word : words) {
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+      digest = (digest ^ (word >> shift & 0xff)) * 0x100000001b3;
+    }
+  }
+  return digest;
+}
+
 std::string parts_of(const KeyRequest& request, std::vector<KeyPart>* out) {
   out->clear();
   if (request.data.size() < 2) return request.data.empty() ? "" : "a request without values";

@@ -40,6 +40,10 @@ struct SumRule {
 // variable that is not set.
 std::string read_rule(const std::function<const char*(const char*)>& value_of, SumRule* out);
 
+// The same for rules by which all decide alike, and as good as never for others. Where nothing is
+// summed all rules are one.
+uint64_t digest_of(const SumRule& rule);
+
 // What frameworks that push bytes say by the command: 0 in it is a plain push, and the type of its
 // values is the second number of Cantor's pair. kNone: a type that is not summed, or no plain push.
 ValueType type_of_command(int command);

@@ -9,6 +9,7 @@
 #include <ps/ps.h>
 #include <zmq_van.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -65,7 +66,8 @@ struct Peer {
   std::string host;
   int port = 0;
   Incarnation server = 0;
-  int accepted = -1;  // a server's: the next connection
+  std::chrono::steady_clock::time_point next_try;  // not before: it may refuse at once
+  int accepted = -1;                               // a server's: the next connection
   bool is_ending = false;
   std::unique_ptr<MessageLink> link;  // last: its threads end before the rest goes
 };
@@ -105,7 +107,15 @@ class MercuryVan : public ZMQVan {
   int bind(const Node& node, int max_retry);
   void connect(const Node& node);
   int send(Message& msg);
-  int send_tensor(const Message& msg, char kind);
+  // What a server remembers of a request until it answers.
+  struct Asked {
+    int priority = 0;
+    Incarnation process = 0;  // whose it is; 0: whichever is the peer
+    int timestamp = 0;        // as the worker counts
+  };
+  int send_tensor(const Message& msg, char kind, const Asked& asked);
+  Asked asked_by(const Message& answer);
+  void hand_on(Message request, int bytes);
   int receive(Message* msg);
   void stop();
 
@@ -123,6 +133,7 @@ class MercuryVan : public ZMQVan {
   void open_listener(const Node& node);
   void accept_workers();
   void greet_worker(int fd);
+  void check_rule(int worker, uint64_t rule);
   void announce(int worker);
   bool hear(const Message& msg);  // whether it was an announcement
   int next_connection(int id, Peer& peer);
@@ -131,8 +142,10 @@ class MercuryVan : public ZMQVan {
   void pump();
   void deliver(int sender, std::string meta, std::vector<Bytes> data);
   void push(Message msg, int bytes);
-  bool has_receiver(const Meta& meta);
-  int priority_for(const Message& msg);
+  // An application with its customer.
+  using Receiver = std::pair<int, int>;
+  bool has_receiver(const Meta& meta, std::set<Receiver>* absent);
+  void note_absence(const Receiver& receiver);
   static uint64_t request_of(const Meta& meta);
 
   Incarnation own_;
@@ -146,6 +159,9 @@ class MercuryVan : public ZMQVan {
   std::unique_ptr<Merger> merger_;  // a server's
   int listener_ = -1, port_ = 0;
   std::thread acceptor_, pump_;
+  // The acceptor's: whom it has warned of, and the worker that came first, with its rule.
+  std::set<Incarnation> refused_;
+  std::pair<int, uint64_t> first_rule_{Node::kEmpty, 0};
 
   std::mutex peers_mutex_;
   std::map<int, std::unique_ptr<Peer>> peers_;
@@ -154,11 +170,15 @@ class MercuryVan : public ZMQVan {
   std::mutex arrived_mutex_;
   std::condition_variable arrived_changed_;
   std::deque<std::pair<Message, int>> arrived_;
-  std::set<std::pair<int, int>> receivers_;  // applications that are here, with their customers
+  std::set<Receiver> receivers_;  // that are here
+  std::map<Receiver, std::chrono::steady_clock::time_point> absent_since_;
 
-  // A server's: answers are as urgent as what they answer, though ps-lite does not say so.
-  std::mutex urgent_mutex_;
-  std::map<std::pair<int, uint64_t>, int> urgent_;
+  // A server's, by worker and request as its program knows them: answers are as urgent as what
+  // they answer, and for the process that asked, though ps-lite says neither. What a program never
+  // answers stays here.
+  std::mutex asked_mutex_;
+  std::map<std::pair<int, uint64_t>, Asked> asked_;
+  int free_timestamp_ = Node::kEmpty;  // no worker counts so far
 };
 
 }  // namespace ps

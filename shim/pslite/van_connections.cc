@@ -24,11 +24,12 @@ struct Greeting {
   uint32_t magic;
   int32_t node;  // who connects
   Incarnation server, worker;
+  uint64_t rule;  // which pushes this worker takes for parts of sums
 };
 constexpr time_t kGreetingSeconds = 5;
 // What is in the socket no urgent message overtakes; the kernel doubles it, for its own.
 constexpr int kSocketBytes = 104 * 1024;
-constexpr uint32_t kMagic = 0x4d564731;
+constexpr uint32_t kMagic = 0x4d564732;
 
 sockaddr_storage address_of(const std::string& host, int port, socklen_t* length) {
   addrinfo hints = {};
@@ -108,6 +109,15 @@ void MercuryVan::greet_worker(int fd) {
     return;
   }
   Peer& worker = peer(greeting.node);
+  if (worker.link->was_replaced(greeting.worker)) {
+    if (refused_.insert(greeting.worker).second) {
+      LOG(WARNING) << "mercury van: a process comes back as worker " << greeting.node
+                   << ", where another one has taken its place; end it";
+    }
+    ::close(fd);
+    return;
+  }
+  check_rule(greeting.node, greeting.rule);
   if (merger_) {
     std::lock_guard<std::mutex> lock(merger_mutex_);
     merger_->replace(Postoffice::IDtoRank(greeting.node), greeting.worker);
@@ -118,6 +128,14 @@ void MercuryVan::greet_worker(int fd) {
   if (worker.accepted >= 0) ::close(worker.accepted);
   worker.accepted = fd;
   worker.changed.notify_all();
+}
+
+void MercuryVan::check_rule(int worker, uint64_t rule) {
+  if (first_rule_.first == Node::kEmpty) first_rule_ = {worker, rule};
+  CHECK(rule == first_rule_.second)
+      << "workers " << first_rule_.first << " and " << worker << " do not take the same pushes for "
+      << "parts of sums: set the same MERCURY_PSLITE_MODE, MERCURY_PSLITE_KEYS, "
+      << "MERCURY_PSLITE_COMMANDS and MERCURY_PSLITE_FIRST on all workers, in the same words";
 }
 
 void MercuryVan::connect(const Node& node) {
@@ -193,6 +211,9 @@ Peer& MercuryVan::peer(int id) {
     it->link.reset(new MessageLink([this, id, it] { return next_connection(id, *it); },
                                    [this, id](std::string meta, std::vector<Bytes> data) {
                                      deliver(id, std::move(meta), std::move(data));
+                                   },
+                                   [id](const std::string& what) {
+                                     LOG(WARNING) << "mercury van: node " << id << ": " << what;
                                    }));
   }
   return *found;
@@ -216,9 +237,11 @@ int MercuryVan::next_connection(int id, Peer& peer) {
 
 int MercuryVan::connect_to_server(int id, Peer& peer) {
   std::unique_lock<std::mutex> lock(peer.mutex);
+  if (peer.changed.wait_until(lock, peer.next_try, [&peer] { return peer.is_ending; })) return -1;
+  peer.next_try = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
   const std::string host = peer.host;
   const int port = peer.port;
-  Greeting greeting = {kMagic, my_node_.id, peer.server, own_};
+  Greeting greeting = {kMagic, my_node_.id, peer.server, own_, mercury_van::digest_of(rule_)};
   lock.unlock();
   socklen_t length = 0;
   const sockaddr_storage address = address_of(host, port, &length);
@@ -232,9 +255,6 @@ int MercuryVan::connect_to_server(int id, Peer& peer) {
   PS_VLOG(1) << "mercury van: server " << id << " at " << host << ":" << port
              << " is not reached: " << strerror(errno);
   ::close(fd);
-  lock.lock();
-  peer.changed.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
-                        [&peer] { return peer.is_ending; });
   return -1;
 }
 

@@ -1,5 +1,6 @@
 // Sums: a worker's by Mercury's aggregators, a server's by itself.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <sstream>
 #include <tuple>
@@ -36,15 +37,20 @@ uint64_t MercuryVan::number_of(const KeyRequest& what, const KeyPart& part, int 
 
 void MercuryVan::aggregate(const Message& msg, const KeyRequest& what,
                            const std::vector<KeyPart>& parts) {
+  Message answer = answer_to(msg);
+  const bool is_pull = what.pull;
+  const auto untaken = std::make_shared<std::atomic<size_t>>(parts.size());
+  const auto taken = [this, answer, is_pull, untaken] {
+    if (--*untaken == 0 && !is_pull) push(answer, 0);
+  };
   std::vector<uint64_t> numbers;
   for (const KeyPart& part : parts) {
     numbers.push_back(number_of(what, part, msg.meta.recver));
     if (!what.push) continue;
     sums().push(numbers.back(), mercury_type(what.type), what.data[1].data + part.at, part.bytes,
-                what.priority);
+                what.priority, taken);
   }
-  Message answer = answer_to(msg);
-  if (!what.pull) return push(std::move(answer), 0);
+  if (!what.pull) return;
   SArray<char> keys;
   keys.CopyFrom(msg.data[0]);
   answer.data.push_back(keys);
@@ -121,11 +127,15 @@ void MercuryVan::merge(int sender, char kind, Message msg, std::string meta, int
   if (kind == kContribution) {
     std::string wrong;
     for (const Merger::ToServer& one : merger_->push(std::move(request), process, &wrong)) {
-      push(message_of(one), bytes);
+      if (one.merged != 0) {
+        push(message_of(one), bytes);
+      } else {
+        hand_on(message_of(one), bytes);
+      }
     }
     CHECK(wrong.empty()) << wrong;
   } else if (msg.meta.push || !merger_->hold(request, process)) {
-    push(std::move(msg), bytes);
+    hand_on(std::move(msg), bytes);
   }
 }
 
@@ -155,7 +165,9 @@ int MercuryVan::answer_all(const Message& msg) {
     answer.meta.timestamp = asked.timestamp;
     answer.meta.customer_id = asked.customer_id;
     repeat(asked, &answer.meta, 0);
-    bytes += send_tensor(answer, kPlain);
+    Asked contribution;
+    contribution.priority = each.what.priority;
+    bytes += send_tensor(answer, kPlain, contribution);
   }
   return bytes;
 }

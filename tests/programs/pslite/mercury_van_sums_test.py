@@ -125,6 +125,13 @@ class Sums(ProgramsTest):
         self.refused("transparent", "MERCURY_PSLITE_MODE is 'both': expected transparent, aggregate or notify", "one_key",
                      MERCURY_PSLITE_MODE="both")
 
+    def test_variables_that_differ_between_workers_are_refused(self):
+        for mode, name, value in (("aggregate", "FIRST", "rank0"), ("notify", "FIRST", "all"), ("aggregate", "KEYS", "0-7"),
+                                  ("notify", "COMMANDS", "1")):
+            with self.subTest(mode=mode, name=name):
+                self.refused(mode, "do not take the same pushes for parts of sums: set the same", "one_key",
+                             by_role={"worker 1": {f"MERCURY_PSLITE_{name}": value}})
+
     def test_modes_that_differ_are_refused(self):
         job = self.job("notify", 1, "one_key", by_role={"server": {"MERCURY_PSLITE_MODE": "transparent"}})
         self.assertTrue(wait_until(lambda: any(worker.poll() for worker in job.workers)), self.all_said(job))

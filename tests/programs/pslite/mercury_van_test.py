@@ -7,8 +7,10 @@ TREE: a source tree of ps-lite; "": that of BytePS's source distribution, as psl
 PSLITE_CACHE: where it is built (a temporary folder without).
 """
 import os
+import signal
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -28,6 +30,10 @@ class MercuryVan(ProgramsTest):
     def rounds(self, worker):
         with open(worker.kept["stdout"].name) as file:
             return file.read().count("round")
+
+    def has_pushed(self, worker):
+        with open(worker.kept["stdout"].name) as file:
+            return "pushed" in file.read()
 
     def test_all_that_is_pulled_is_what_was_pushed(self):
         with self.carries(at_least=2 * LARGE):
@@ -63,6 +69,32 @@ class MercuryVan(ProgramsTest):
         done = self.rounds(job.workers[1])
         self.assertTrue(wait_until(lambda: self.rounds(job.workers[1]) >= done + 3), job.said(job.workers[1]))
         self.assertEqual([process.poll() for process in (job.scheduler, *job.servers)], [None] * 3)
+
+    def test_an_answer_to_a_worker_that_has_gone_is_not_its_successors(self):
+        job = self.job(1, "held", PS_HEARTBEAT_INTERVAL=1, PS_HEARTBEAT_TIMEOUT=3)
+        self.assertTrue(wait_until(lambda: all(map(self.has_pushed, job.workers))), job.said(job.workers[0]))
+        time.sleep(1)  # until the pushes are there
+        job.kill(job.workers[0])
+        time.sleep(6)  # until the scheduler takes it for dead
+        job.common["PSLITE_TAKES_A_PLACE"] = 1
+        other = job.start("b", "worker")
+        self.assertTrue(wait_until(lambda: other.poll() is not None), job.said(other))
+        self.assertEqual([other.poll(), job.workers[1].wait(30)], [0, 0], job.said(other)[-2000:])
+
+    def test_a_worker_that_was_replaced_and_comes_back_is_refused(self):
+        job = self.job(100_000, "own_key", "outstanding", PS_HEARTBEAT_INTERVAL=1, PS_HEARTBEAT_TIMEOUT=3)
+        self.assertTrue(wait_until(lambda: min(map(self.rounds, job.workers)) >= 1), job.said(job.workers[0]))
+        job.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(6)  # until the scheduler takes it for dead
+        job.common["PSLITE_TAKES_A_PLACE"] = 1
+        other = job.start("b", "worker")
+        self.assertTrue(wait_until(lambda: self.rounds(other) >= 3), job.said(other))
+        job.workers[0].send_signal(signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: all("a process comes back as worker" in job.said(server) for server in job.servers)),
+                        job.said(job.servers[0]))
+        done = self.rounds(other)
+        self.assertTrue(wait_until(lambda: self.rounds(other) >= done + 3), job.said(other))
+        self.assertEqual([process.poll() for process in (job.scheduler, *job.servers, job.workers[1], other)], [None] * 5)
 
     def test_a_server_that_is_killed_stops_its_workers_and_no_other_job(self):
         job = self.job(100_000, "own_key", "outstanding")

@@ -11,19 +11,20 @@ class Job:
     next_port = 9100
 
     def __init__(self, hosts, command, mercury=True, by_role=None, servers="ab", workers="ba", **environment):
-        """`mercury`: by mercury-run. `by_role`: the environment of some alone, as {"server": {...}}."""
+        """`mercury`: by mercury-run. `by_role`: the environment of some alone, as {"server": {...}, "worker 1": {...}}."""
         Job.next_port += 1
         self.hosts = hosts
         self.common = {"DMLC_PS_ROOT_URI": hosts.address("a"), "DMLC_PS_ROOT_PORT": Job.next_port,
                        "DMLC_NUM_SERVER": len(servers), "DMLC_NUM_WORKER": len(workers), **environment}
         self.command, self.mercury, self.by_role = command, mercury, by_role or {}
         self.scheduler = self.start("a", "scheduler")
-        self.servers = [self.start(host, "server") for host in servers]
-        self.workers = [self.start(host, "worker") for host in workers]
+        self.servers = [self.start(host, "server", number) for number, host in enumerate(servers)]
+        self.workers = [self.start(host, "worker", number) for number, host in enumerate(workers)]
 
-    def start(self, host, role):
+    def start(self, host, role, number=0):
         variables = {"MERCURY_PRELOAD_SOCKET": self.hosts.path(f"{host}.sock.tcp"), "MERCURY_SOCKET": self.hosts.path(f"{host}.sock"),
-                     **self.common, "DMLC_ROLE": role, "DMLC_NODE_HOST": self.hosts.address(host), **self.by_role.get(role, {})}
+                     **self.common, "DMLC_ROLE": role, "DMLC_NODE_HOST": self.hosts.address(host), **self.by_role.get(role, {}),
+                     **self.by_role.get(f"{role} {number}", {})}
         return self.hosts.popen(host, ["env", *(f"{name}={value}" for name, value in variables.items()), *self.command],
                                 self.mercury)
 

@@ -2,12 +2,14 @@
 // talk. It knows nothing of Mercury, and compiles with BytePS's tree and with dmlc's.
 //
 // usage: pslite_patterns ROUNDS [PATTERN...]     with ps-lite's environment (DMLC_ROLE, ...)
+//   PSLITE_TAKES_A_PLACE=1: started later, for one that has gone
 //
 // Status 0: every answer was right. 3: one was not, and standard error says which.
 #include <ps/ps.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -22,7 +24,11 @@
 
 namespace {
 
-enum Command { kSet, kAdd, kSumOfAll, kReverse };  // what the servers do with a push
+// What the servers do with a push. One that is held is answered when words ask for it.
+enum Command { kSet, kAdd, kSumOfAll, kReverse, kHold };
+constexpr int kRelease = 10;  // the head of those words
+
+bool takes_a_place() { return std::getenv("PSLITE_TAKES_A_PLACE") != nullptr; }
 
 // The servers' part: what is pushed is kept by key.
 class Store {
@@ -34,10 +40,16 @@ class Store {
     answer_push(request, data, server);
   }
 
+  void release(ps::KVServer<float>* server) {
+    for (const ps::KVMeta& one : held_) server->Response(one);
+    held_.clear();
+  }
+
  private:
   void answer_push(const ps::KVMeta& request, const ps::KVPairs<float>& data,
                    ps::KVServer<float>* server) {
     if (request.cmd == kSet || request.cmd == kAdd) return server->Response(request);
+    if (request.cmd == kHold) return held_.push_back(request);
     // All are answered when the last worker has pushed it.
     std::vector<ps::KVMeta>& waiting = waiting_[data.keys[0]];
     waiting.push_back(request);
@@ -49,6 +61,40 @@ class Store {
 
   Kept kept_;
   std::map<Key, std::vector<ps::KVMeta>> waiting_;
+  std::vector<ps::KVMeta> held_;
+};
+
+// A server's application that comes when a worker asks for it: its messages are there before it is.
+class LateApplication {
+ public:
+  static constexpr int kId = 2, kBegin = 9;  // the words that ask for it
+
+  // By one thread: application 0's.
+  void begin() {
+    if (customer_) return;
+    customer_.reset(
+        new ps::Customer(kId, kId, [this](const ps::Message& push) { take_and_answer(push); }));
+  }
+
+ private:
+  void take_and_answer(const ps::Message& push) {
+    float value = 0;
+    std::memcpy(&value, push.data.at(1).data(), sizeof value);
+    float& last = last_[push.meta.sender];
+    expect(kHasPriority || value == last + 1, "a push overtook another one of its key");
+    last = value;
+    ps::Message answer;
+    answer.meta.app_id = kId;
+    answer.meta.customer_id = push.meta.customer_id;
+    answer.meta.request = false;
+    answer.meta.push = true;
+    answer.meta.timestamp = push.meta.timestamp;
+    answer.meta.recver = push.meta.sender;
+    ps::Postoffice::Get()->van()->Send(answer);
+  }
+
+  std::map<int, float> last_;  // by worker
+  std::unique_ptr<ps::Customer> customer_;
 };
 
 class PatternWorker {
@@ -91,6 +137,7 @@ class PatternWorker {
   }
 
   ps::KVWorker<float> kv;
+  ps::KVWorker<float>* late = nullptr;
   Key base = 0;
 };
 
@@ -206,6 +253,32 @@ void requests_of_words(PatternWorker& w) {
   expect(answers == ps::NumServers(), "other words than the servers answer");
 }
 
+// Pushes of an application that its servers begin while they are there already.
+void late_application(PatternWorker& w) {
+  constexpr int kPushes = 200;
+  std::vector<int> sent;
+  for (int i = 1; i <= kPushes; ++i) {
+    const auto value = static_cast<float>(iteration * kPushes + i);
+    for (const Key key : w.keys(1, true)) sent.push_back(w.late->Push({key}, {value}));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until they wait there
+  w.kv.Wait(w.kv.Request(LateApplication::kBegin, "", ps::kServerGroup));
+  for (const int timestamp : sent) w.late->Wait(timestamp);
+}
+
+// Held until a process that takes another one's place has pushed by the same timestamp.
+void held(PatternWorker& w) {
+  const std::vector<Key> keys = w.keys(1, true);
+  const int sent = w.kv.Push(keys, w.values(keys.size()), {}, takes_a_place() ? kSet : kHold);
+  std::cout << "pushed" << std::endl;
+  if (takes_a_place()) {
+    w.kv.Wait(w.kv.Request(kRelease, "", ps::kServerGroup));
+    w.round_trip(w.keys(1, true), 10);  // behind what the servers have answered before
+  }
+  w.kv.Wait(sent);
+  expect(w.kv.get_customer()->NumResponse(sent) == ps::NumServers(), "another process's answer");
+}
+
 // Overloads: only dmlc's trees know priorities.
 template <typename Kv>
 auto urgent(Kv& kv, PatternWorker& w, int) -> decltype(kv.Push({}, {}, {}, 0, nullptr, 0), void()) {
@@ -280,10 +353,17 @@ const std::vector<Pattern> patterns = {
      [](PatternWorker&) {
        for (int i = 0; i < 5; ++i) barrier();
      }},
+    {"late_application", late_application},
 };
+
+// Only when it is asked for.
+const Pattern held_pattern = {"held", held};
 
 void run_worker(int rounds, const std::vector<std::string>& chosen) {
   PatternWorker first(0), second(1);  // two applications side by side
+  ps::KVWorker<float> late(LateApplication::kId, 0);
+  first.late = second.late = &late;
+  if (chosen == std::vector<std::string>{held_pattern.name}) held_pattern.run(first);
   for (iteration = 0; iteration < rounds; ++iteration) {
     for (size_t i = 0; i < patterns.size(); ++i) {
       if (!chosen.empty() &&
@@ -306,20 +386,29 @@ int main(int argc, char** argv) {
     std::cerr << "usage: pslite_patterns ROUNDS [PATTERN...]\n";
     return 2;
   }
-  ps::Start(0);
+  if (takes_a_place()) {
+    ps::StartAsync(0);  // the others have left the first barrier
+  } else {
+    ps::Start(0);
+  }
   Store stores[2];
+  LateApplication late;
   std::vector<std::unique_ptr<ps::KVServer<float>>> servers;
   if (ps::IsServer()) {
     for (int app = 0; app < 2; ++app) {
       servers.emplace_back(new ps::KVServer<float>(app));
       Store* const store = &stores[app];
+      ps::KVServer<float>* const server = servers.back().get();
       servers.back()->set_request_handle(
           [store](const ps::KVMeta& request, const ps::KVPairs<float>& data,
-                  ps::KVServer<float>* server) { store->handle(request, data, server); });
+                  ps::KVServer<float>* of) { store->handle(request, data, of); });
       static_cast<ps::SimpleApp*>(servers.back().get())
-          ->set_request_handle([](const ps::SimpleData& words, ps::SimpleApp* app_of_it) {
-            app_of_it->Response(words, words.body + "!");
-          });
+          ->set_request_handle(
+              [&late, store, server](const ps::SimpleData& words, ps::SimpleApp* app_of_it) {
+                if (words.head == LateApplication::kBegin) late.begin();
+                if (words.head == kRelease) store->release(server);
+                app_of_it->Response(words, words.body + "!");
+              });
     }
   }
   if (ps::IsWorker()) {

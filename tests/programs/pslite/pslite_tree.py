@@ -3,6 +3,7 @@
 MERCURY_BYTEPS_SDIST names a copy of BytePS's source distribution; without it, pip downloads it.
 """
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -91,10 +92,10 @@ def build(root, out, programs, sources=(), flags=(), libraries=()):
         run("protoc", f"--cpp_out={out}", f"--proto_path={root}/src", f"{root}/src/meta.proto")
         sources.append(f"{out}/meta.pb.cc")
         libraries.append("-lprotobuf")
-    objects = []
+    objects, headers = [], glob.glob(f"{root}/**/*.h", recursive=True)
     for source in sources:
         objects.append(os.path.join(out, os.path.basename(source) + ".o"))
-        if not is_newer(objects[-1], source):
+        if not is_newer(objects[-1], source, *headers):
             run(*flags, "-c", source, "-o", objects[-1])
     built = {}
     for source in programs:
@@ -107,7 +108,9 @@ def build(root, out, programs, sources=(), flags=(), libraries=()):
 
 def build_with_van(root, cache, source, library, programs):
     """Programs of this folder, in a copy of the tree with the van of Mercury's source tree `source`."""
-    here, van, out = os.path.dirname(os.path.abspath(__file__)), os.path.join(source, "shim", "pslite"), os.path.join(cache, "van")
+    here, van = os.path.dirname(os.path.abspath(__file__)), os.path.join(source, "shim", "pslite")
+    # Objects of another tree look newer than this one's sources.
+    out = os.path.join(cache, "van", hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:16])
     flags = [f"-I{source}", f"-I{source}/shim/socket/api", f"-I{source}/shim/client"]
     libraries = [f"-L{library}", "-lmercurystack", f"-Wl,-rpath,{library}"]
     return build(with_mercury(root, os.path.join(out, "tree")), os.path.join(out, "built"), [f"{here}/{name}.cc" for name in programs],

@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,7 +96,11 @@ class SumsWorker {
               *out = {kName, address, rank, kWorkers, 1};
               return true;
             },
-            [](const std::string&) {},
+            [this](const std::string& what) {
+              std::lock_guard<std::mutex> lock(mutex_);
+              warnings_ += what + "\n";
+              changed_.notify_all();
+            },
             [this](const std::string& why) {
               std::lock_guard<std::mutex> lock(mutex_);
               failure_ = why;
@@ -104,7 +110,28 @@ class SumsWorker {
   void push(uint64_t number, float value, int priority = 0) {
     const std::vector<float> values(1000, value);
     sums_.push(number, MERCURY_DTYPE_F32, reinterpret_cast<const char*>(values.data()),
-               values.size() * sizeof(float), priority);
+               values.size() * sizeof(float), priority, [this] {
+                 std::lock_guard<std::mutex> lock(mutex_);
+                 ++taken_;
+                 changed_.notify_all();
+               });
+  }
+
+  // How many of its pushes are, once those are as many, or have been fewer for long.
+  int taken(int wanted) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(30), [&] { return taken_ >= wanted; });
+    return taken_;
+  }
+
+  std::string warnings() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return warnings_;
+  }
+  void wait_for_warning() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !warnings_.empty() || !failure_.empty(); });
+    EXPECT_EQ(failure_, "");
   }
 
   // What all elements of the sums are, or why there is none.
@@ -130,7 +157,8 @@ class SumsWorker {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_;
+  int taken_ = 0;
+  std::string warnings_, failure_;
   JobSums sums_;
 };
 
@@ -246,6 +274,21 @@ TEST_F(JobSumsTest, AWorkerAheadGetsEachRoundsOwnSum) {
   ahead.join();
 }
 
+TEST_F(JobSumsTest, AWorkerFarAheadIsHeldBack) {
+  for (int round = 1; round <= 5; ++round) worker[0]->push(3, 1);
+  EXPECT_EQ(worker[0]->taken(2), 2);
+  worker[0]->push(4, 1);
+  EXPECT_EQ(worker[0]->taken(3), 3) << "another key is not behind";
+  for (int round = 1; round <= 3; ++round) {
+    worker[1]->push(3, 2);
+    EXPECT_EQ(worker[0]->taken(3 + round), 3 + round);
+  }
+  worker[1]->push(3, 2);
+  worker[1]->push(3, 20);
+  EXPECT_EQ(worker[1]->pull({3}), Floats{21});
+  EXPECT_EQ(worker[0]->taken(6), 6) << "one was taken twice";
+}
+
 TEST_F(JobSumsTest, PullsSeveralKeysAtOnce) {
   for (uint64_t number : {1, 2, 9}) {
     worker[0]->push(number, static_cast<float>(number), static_cast<int>(number) - 5);
@@ -253,6 +296,38 @@ TEST_F(JobSumsTest, PullsSeveralKeysAtOnce) {
   }
   EXPECT_EQ(worker[0]->pull({9, 1, 2}), (Floats{10, 2, 3}));
   EXPECT_EQ(worker[1]->pull({2}), Floats{3});
+}
+
+// More than a job's rings hold, when they are pushed and when a job is opened again.
+TEST_F(JobSumsTest, MoreKeysThanThereIsRoomForTakeTurns) {
+  constexpr uint64_t kKeys = 2500;
+  const auto push_all = [this](size_t rank, float value) {
+    for (uint64_t number = 0; number < kKeys; ++number) worker[rank]->push(number, value);
+  };
+  std::vector<uint64_t> all(kKeys);
+  std::iota(all.begin(), all.end(), 0);
+  push_all(0, 1);
+  push_all(1, 2);
+  EXPECT_EQ(worker[0]->pull(all), Floats(kKeys, 3));
+  push_all(0, 10);
+  server.reset();
+  server = std::make_unique<SumServer>(address);
+  push_all(1, 20);
+  EXPECT_EQ(worker[0]->pull(all), Floats(kKeys, 30));
+  EXPECT_EQ(worker[1]->pull(all), Floats(kKeys, 30));
+  for (const auto& each : worker) {
+    EXPECT_EQ(each->warnings().find("too many operations"), std::string::npos) << each->warnings();
+  }
+}
+
+TEST(JobSums, ADaemonThatIsNotThereYetIsAwaited) {
+  ::setenv("MERCURY_SOCKET", "/nonexistent/mercury.sock", 1);
+  {
+    SumsWorker alone("127.0.0.1:1", 0);
+    alone.wait_for_warning();
+    EXPECT_NE(alone.warnings().find("cannot attach to Mercury"), std::string::npos);
+  }
+  ::unsetenv("MERCURY_SOCKET");
 }
 
 TEST_F(JobSumsTest, AServerThatIsStartedAgainCostsNoSum) {

@@ -17,6 +17,7 @@
 namespace {
 
 using mercury_van::Bytes;
+using mercury_van::Incarnation;
 using mercury_van::MessageLink;
 using mercury_van::Outgoing;
 
@@ -36,6 +37,10 @@ class End {
                   for (size_t i = 0; i < part.size; ++i) sound_ = sound_ && part.data[i] == meta[0];
                 }
                 changed_.notify_all();
+              },
+              [this](const std::string& what) {
+                std::lock_guard<std::mutex> lock(mutex_);
+                warnings_.push_back(what);
               }) {}
 
   void connect(int fd) {
@@ -44,13 +49,14 @@ class End {
     changed_.notify_all();
   }
 
-  void send(const std::string& name, uint64_t key, size_t bytes, int priority,
-            uint64_t request = 0) {
+  void send(const std::string& name, uint64_t key, size_t bytes, int priority, uint64_t request = 0,
+            Incarnation peer = 0) {
     Outgoing message;
     message.meta = name;
     if (key != 0) message.data = {filled(8, name[0]), filled(bytes, name[0]), Bytes()};
     message.priority = priority;
     message.request = request;
+    message.peer = peer;
     link_.send(std::move(message));
   }
 
@@ -61,6 +67,11 @@ class End {
     })) << std::to_string(got_.size()) + " messages of " + std::to_string(count);
     EXPECT_TRUE(sound_) << "other bytes than were sent";
     return got_;
+  }
+
+  std::vector<std::string> warnings() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return warnings_;
   }
 
   MessageLink& link() { return link_; }
@@ -78,7 +89,7 @@ class End {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<int> waiting_;
-  std::vector<std::string> got_;
+  std::vector<std::string> got_, warnings_;
   bool sound_ = true;
   MessageLink link_;  // last: its threads end first
 };
@@ -156,6 +167,54 @@ TEST(MessageLink, WhatWasForAnotherProcessIsDropped) {
   EXPECT_TRUE(receiver.wait_for(1) == Names({"a new one"})) << "a message of an earlier process's";
 }
 
+TEST(MessageLink, WhatIsForAnotherProcessIsNotEvenTaken) {
+  End sender, receiver;
+  sender.link().set_peer(1);
+  sender.link().set_peer(2);
+  sender.send("for the first", 1, 100, 0, 0, 1);
+  sender.send("for the second", 2, 100, 0, 0, 2);
+  sender.send("for any", 3, 100, 0);
+  join(sender, receiver);
+  EXPECT_TRUE(receiver.wait_for(2) == Names({"for the second", "for any"})) << "other messages";
+}
+
+TEST(MessageLink, AProcessThatWasReplacedIsKnown) {
+  End end;
+  end.link().set_peer(1);
+  EXPECT_TRUE(!end.link().was_replaced(1)) << "it is the peer";
+  end.link().set_peer(2);
+  end.link().set_peer(3);
+  EXPECT_TRUE(end.link().was_replaced(1) && end.link().was_replaced(2)) << "forgotten";
+  EXPECT_TRUE(!end.link().was_replaced(3) && !end.link().was_replaced(4)) << "never replaced";
+}
+
+// As after a connection's end: the other side has all of it already, and says so while it is sent
+// again and nobody reads.
+TEST(MessageLink, WhatIsAcknowledgedWhileItIsSentKeepsNobodyFromReading) {
+  End end;
+  end.send("a bulk", 1, 64 << 20, 0);
+  int fds[2];
+  EXPECT_TRUE(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0) << "no pair of sockets";
+  end.connect(fds[0]);
+  char some[1 << 16];
+  EXPECT_TRUE(::recv(fds[1], some, 1, MSG_PEEK) == 1) << "nothing was begun";
+  struct {
+    uint64_t acknowledged[3] = {3, 1, 0};
+    uint64_t start[3] = {1, 1, 8};
+    char meta[8] = {'a', 'n', 'o', 't', 'h', 'e', 'r', '.'};
+    uint64_t piece[3] = {2, 1, 0};
+  } frames;
+  EXPECT_TRUE(::send(fds[1], &frames, sizeof frames, 0) == sizeof frames) << "not sent";
+  EXPECT_TRUE(end.wait_for(1) == Names({"another."})) << "another message";
+  bool is_done = false;
+  for (int i = 0; i < 10000 && !is_done; ++i) {
+    ::recv(fds[1], some, sizeof some, MSG_DONTWAIT);
+    is_done = end.link().drain(1);
+  }
+  EXPECT_TRUE(is_done) << "what was acknowledged is still kept";
+  ::close(fds[1]);
+}
+
 TEST(MessageLink, AnAnswerSettlesItsRequest) {
   End sender;
   sender.send("asked", 1, 100, 0, 77);
@@ -178,6 +237,11 @@ TEST(MessageLink, NonsenseEndsTheConnectionAlone) {
     EXPECT_TRUE(::recv(fds[0], &end, 1, 0) <= 0) << "it reads on";
     ::close(fds[0]);
   }
+  EXPECT_TRUE(receiver.warnings() ==
+              Names({"a connection is closed, on which came a piece of no message",
+                     "a connection is closed, on which came a piece of no message",
+                     "a connection is closed, on which came the beginning of no message"}))
+      << "other warnings";
   sender.send("sound", 1, 100, 0);
   join(sender, receiver);
   EXPECT_TRUE(receiver.wait_for(1) == Names({"sound"})) << "none after nonsense";

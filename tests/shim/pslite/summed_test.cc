@@ -5,7 +5,9 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -205,6 +207,21 @@ TEST(SumChooser, RefusesWhatWouldBeAWrongSum) {
   EXPECT_EQ(refusal(kNotify, lengths), "key 1 has a negative length");
   lengths.data[2] = bytes_of(std::vector<int>{1, 2});
   EXPECT_EQ(refusal(kNotify, lengths), "lengths of other keys");
+}
+
+TEST(SumRule, WhatDecidesAlikeHasOneDigest) {
+  const auto digest = [](const Variables& variables) {
+    return mercury_van::digest_of(rule_of(variables));
+  };
+  EXPECT_EQ(digest(kNotify), digest(with(with(kNotify, "COMMANDS", "0"), "FIRST", "none")));
+  EXPECT_EQ(digest({}), digest(with({}, "KEYS", "1-5"))) << "nothing is summed";
+  std::set<uint64_t> all = {digest({}), digest(kAggregate), digest(kNotify)};
+  for (const auto& one : {std::make_pair("KEYS", "1-5"), std::make_pair("KEYS", "1,5"),
+                          std::make_pair("COMMANDS", "1-5"), std::make_pair("FIRST", "all"),
+                          std::make_pair("FIRST", "rank0")}) {
+    all.insert(digest(with(kNotify, one.first, one.second)));
+  }
+  EXPECT_EQ(all.size(), 8) << "two of them are taken for the same";
 }
 
 }  // namespace
