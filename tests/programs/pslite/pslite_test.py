@@ -19,7 +19,7 @@ from pslite_job import Job, PUSH_ONLY, PUSH_PULL  # noqa: E402
 from two_hosts import ProgramsTest, main, wait_until  # noqa: E402
 
 RUNS = 10
-DROPPING_RUNS, DROPPING_PATIENCE_S, DROPPED_AND_THROUGH = 20, 20, 2
+DROPPING_RUNS, DROPPING_PATIENCE_S, DROPPED_AND_THROUGH = 20, 10, 2
 WRONG = 3  # the status of pslite_patterns where an answer was wrong
 BENCHMARK = PATTERNS = None
 
@@ -60,9 +60,9 @@ class PsLite(ProgramsTest):
         through = 0
         for _ in range(DROPPING_RUNS):
             job = self.job([PATTERNS, 3, "own_key", "many_keys", "around_64_kib"], PS_RESEND=1, PS_RESEND_TIMEOUT=500, PS_DROP_MSG=10)
-            done = lambda: all(self.hosts.words(worker)["stdout"].endswith("round 2\n") for worker in job.workers)
-            wait_until(lambda: done() or any(process.poll() for process in job.processes), DROPPING_PATIENCE_S)
-            through += done() and any("Drop message" in job.said(process) for process in job.processes)
+            done = lambda worker: self.hosts.words(worker)["stdout"].endswith("round 2\n")
+            wait_until(lambda: all(done(worker) or worker.poll() is not None for worker in job.workers), DROPPING_PATIENCE_S)
+            through += all(map(done, job.workers)) and any("Drop message" in job.said(process) for process in job.processes)
             self.assertNotIn(WRONG, [process.poll() for process in job.processes], [job.said(worker)[-1000:] for worker in job.workers])
             self.hosts.end_programs()
             if through == DROPPED_AND_THROUGH:
