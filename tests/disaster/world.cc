@@ -195,6 +195,10 @@ void World::happen(const Happening& happening) {
     case FaultKind::kPause:
       host.pause(happening.begins);
       wake(fault.host);
+      // Whoever was stalled meanwhile has not looked since.
+      for (const auto& program : programs_) {
+        if (program->host_index() == fault.host) program->run();
+      }
       break;
     case FaultKind::kClockJump:
       if (!happening.begins) break;
