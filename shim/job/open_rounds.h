@@ -3,7 +3,7 @@
 
 #include <unordered_map>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/chunk.h"
 
 namespace mercury {
 

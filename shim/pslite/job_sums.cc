@@ -80,7 +80,7 @@ JobSums::~JobSums() {
 }
 
 void JobSums::push(uint64_t number, mercury_dtype type, const char* values, size_t bytes,
-                   int priority, Taken taken) {
+                   int priority, const Taken& taken) {
   std::string wrong;
   bool is_taken = false;
   {

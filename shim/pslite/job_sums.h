@@ -54,7 +54,7 @@ class JobSums {
   // more than kMostAhead rounds of the key wait, with its own: else who is ahead of the others
   // would fill the memory.
   void push(uint64_t number, mercury_dtype type, const char* values, size_t bytes, int priority,
-            Taken taken);
+            const Taken& taken);
   // Any thread: for each number the sum of the round that was pushed last.
   void pull(const std::vector<uint64_t>& numbers, Take take);
   // Until all that was pushed is summed; false: not within that time.
