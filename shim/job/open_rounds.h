@@ -23,7 +23,8 @@ class OpenRounds {
   // Servers hear of the next life one after the other. Where a quorum does without the worker, one
   // that heard late was rounds ahead of where an early one was when it heard, and has no sum of
   // that round any more. But a chunk in round r says that somebody has all sums of r - 2: so all
-  // are in r - 1 at least by now. And none goes beyond r + 1 before the worker has pushed.
+  // are in r - 1 at least by now. And none goes beyond r + 1 (or 3, as the first two rounds
+  // overwrite nothing) before the worker has pushed.
   Round first() const {
     const Round before_highest(highest_.value - 1);
     return lowest_.since(before_highest) < 0 ? before_highest : lowest_;

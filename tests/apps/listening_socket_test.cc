@@ -6,8 +6,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/channel/unique_fd.h"
@@ -25,14 +27,29 @@ void set(int fd, int level, int name, int value) {
   ASSERT_EQ(setsockopt(fd, level, name, &value, sizeof value), 0) << name;
 }
 
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+
+Listener listen_at(UniqueFd socket, const sockaddr* at, socklen_t bytes) {
+  Listener listener{std::move(socket)};
+  const int fd = listener.fd.get();
+  EXPECT_EQ(bind(fd, at, bytes), 0);
+  EXPECT_EQ(listen(fd, 8), 0);
+  sockaddr_in6 name{};  // IPv4's has its port at the same place
+  socklen_t length = sizeof name;
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length), 0);
+  listener.port = ntohs(name.sin6_port);
+  length = sizeof listener.cookie;
+  EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &listener.cookie, &length), 0);
+  return listener;
+}
+
 // IPv4's by itself; `shared`: with SO_REUSEPORT; `device`: bound to it.
 Listener listen_v4(const char* address, uint16_t port, bool shared = false,
                    const std::string& device = "") {
-  Listener listener{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  const int fd = listener.fd.get();
-  if (shared) set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (shared) set(socket.get(), SOL_SOCKET, SO_REUSEPORT, 1);
   if (!device.empty()) {
-    EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device.data(),
+    EXPECT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_BINDTODEVICE, device.data(),
                          static_cast<socklen_t>(device.size())),
               0);
   }
@@ -40,31 +57,16 @@ Listener listen_v4(const char* address, uint16_t port, bool shared = false,
   at.sin_family = AF_INET;
   at.sin_port = htons(port);
   inet_pton(AF_INET, address, &at.sin_addr);
-  EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
-  EXPECT_EQ(listen(fd, 8), 0);
-  socklen_t length = sizeof at;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length);
-  listener.port = ntohs(at.sin_port);
-  length = sizeof listener.cookie;
-  EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_COOKIE, &listener.cookie, &length), 0);
-  return listener;
+  return listen_at(std::move(socket), reinterpret_cast<const sockaddr*>(&at), sizeof at);
 }
 
 // At all addresses of both families.
 Listener listen_dual() {
-  Listener listener{UniqueFd(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  const int fd = listener.fd.get();
-  set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  UniqueFd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   sockaddr_in6 at{};
   at.sin6_family = AF_INET6;
-  EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
-  EXPECT_EQ(listen(fd, 8), 0);
-  socklen_t length = sizeof at;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length);
-  listener.port = ntohs(at.sin6_port);
-  length = sizeof listener.cookie;
-  getsockopt(fd, SOL_SOCKET, SO_COOKIE, &listener.cookie, &length);
-  return listener;
+  return listen_at(std::move(socket), reinterpret_cast<const sockaddr*>(&at), sizeof at);
 }
 
 Endpoint local(uint16_t port) { return {IpAddress::v4(127, 0, 0, 1), port}; }

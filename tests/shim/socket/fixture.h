@@ -164,8 +164,8 @@ class SocketManagerTest : public testing::Test {
     if (outcome != nullptr) *outcome = connecting;
     return asked.token;
   }
-  // A session that the other host has opened.
-  Token accept_session(const Endpoint& remote, uint32_t life = 0) {
+  // As an honest host asks for a session.
+  void say_hello(const Endpoint& remote, uint32_t life = 0) {
     wire::Hello hello;
     hello.incarnation = life;
     hello.kind = wire::SessionKind::kData;
@@ -173,6 +173,10 @@ class SocketManagerTest : public testing::Test {
     hello.job = kSocketService;
     hello.proof = prove(policy.key, hello);
     tell(event::HelloReceived{++last_hello, remote, hello});
+  }
+  // A session that the other host has opened.
+  Token accept_session(const Endpoint& remote, uint32_t life = 0) {
+    say_hello(remote, life);
     const auto accepted = take<command::Accept>();
     tell(event::SessionOpened{accepted.token, {}});
     return accepted.token;

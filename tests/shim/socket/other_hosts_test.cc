@@ -252,11 +252,7 @@ TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   policy.max_hosts = 2;
   const Token first = accept_session(at("10.0.0.2:7470"));
   accept_session(at("10.0.0.3:7470"));
-  wire::Hello hello;
-  hello.features = wire::kFeatureStreams;
-  hello.job = kSocketService;
-  hello.proof = prove(policy.key, hello);
-  tell(event::HelloReceived{7, at("10.0.0.4:7470"), hello});
+  say_hello(at("10.0.0.4:7470"));
   const auto refused = take<command::Refuse>();
   EXPECT_EQ(refused.code, Errc::kLimit);
   EXPECT_NE(refused.text.find("sockets.max_hosts = 2"), std::string::npos);
@@ -269,11 +265,7 @@ TEST_F(OtherHosts, OneAddressHasOnlySoManySessions) {
   for (uint16_t port = 1; port <= 16; ++port) {
     sessions.push_back(accept_session({at("10.0.0.2:0").ip, port}));
   }
-  wire::Hello hello;
-  hello.features = wire::kFeatureStreams;
-  hello.job = kSocketService;
-  hello.proof = prove(policy.key, hello);
-  tell(event::HelloReceived{700, at("10.0.0.2:100"), hello});
+  say_hello(at("10.0.0.2:100"));
   const auto refused = take<command::Refuse>();
   EXPECT_EQ(refused.code, Errc::kLimit);
   EXPECT_NE(refused.text.find("16 sessions of its address"), std::string::npos);
