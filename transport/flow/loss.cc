@@ -66,6 +66,22 @@ uint64_t LossDetector::most_delay_ns() const noexcept {
   return std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
 }
 
+// A host that stood still for longer than silence is borne with does not do so at every round trip,
+// and the one after would be waited for as long. What came meanwhile comes at once: it is one
+// standstill. If waits stay long, the time-out follows, as it is part of what is taken for them.
+void LossDetector::note_long_wait(const SentRecord& record, uint64_t ack_delay_ns,
+                                  uint64_t waited_ns, uint64_t now_ns) noexcept {
+  const uint64_t whole_ns = now_ns - record.sent_ns;
+  const uint64_t waits_ns = std::min(ack_delay_ns + waited_ns, whole_ns);
+  const uint64_t most_ns = most_delay_ns();
+  if (waits_ns <= most_ns) {
+    return rtt_.sample(whole_ns, ack_delay_ns, config_.max_ack_delay_ns);
+  }
+  if (now_ns == stood_still_ns_) return;
+  stood_still_ns_ = now_ns;
+  rtt_.sample(std::max(whole_ns - waits_ns, most_ns), ack_delay_ns, config_.max_ack_delay_ns);
+}
+
 // Time in which nothing is acknowledged says nothing of paths.
 void LossDetector::age_lateness(uint64_t now_ns) noexcept {
   if (now_ns - trip_ns_ < rtt_.smoothed_ns()) return;

@@ -4,7 +4,8 @@
 // time threshold lie between them. Both thresholds grow when the path proves to reorder (a packet
 // acknowledged late, or after it was declared lost), so that multipath does not look like loss; the
 // packet threshold is never lowered again, as the time threshold bounds what that costs. Round
-// trips are the newest packets', so the fastest path's: where paths differ in delay a packet is
+// trips are the newest packets', so the fastest path's, and that of hosts which stood still counts
+// as the longest that silence is borne with: where paths differ in delay a packet is
 // given an eighth more than late ones took, and what is a probe time-out then at most; after
 // kTripsRemembered round trips half of that, or as long as late ones took in these if that is more;
 // half, too, when kRemembered in a row were lost in earnest. Of a session whose packets take
@@ -61,16 +62,18 @@ class LossDetector {
   bool on_sent(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
                uint64_t now_ns) noexcept;
 
-  // `ranges` as acknowledged, highest first, all of numbers that were sent.
+  // `ranges` as acknowledged, highest first, all of numbers that were sent; the acknowledgement
+  // waited at the peer for `ack_delay_ns`, as it says, and here for `waited_ns`, or at most that.
   template <class Sink>
   void on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns, uint64_t now_ns,
-              Sink& sink) noexcept;
+              Sink& sink, uint64_t waited_ns = 0) noexcept;
 
   // Before on_ack of the same acknowledgement: those of its packets that arrived, and whose
   // datagrams were refused for now. `largest` is the highest number that it names.
   template <class Sink>
   [[gnu::cold]] void on_refused(std::span<const NumberRange> ranges, uint64_t largest,
-                                uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink) noexcept;
+                                uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink,
+                                uint64_t waited_ns = 0) noexcept;
 
   uint64_t deadline_ns() const noexcept;  // kNever when nothing is in flight
   // Past the deadline: declares losses, or makes probes due.
@@ -140,11 +143,16 @@ class LossDetector {
   void declare_oldest(Sink& sink) noexcept;
   template <class Sink>
   void make_room_for_probes(Sink& sink) noexcept;
-  void note_round_trip(const SentRecord& record, uint64_t ack_delay_ns, uint64_t now_ns) noexcept {
+  void note_round_trip(const SentRecord& record, uint64_t ack_delay_ns, uint64_t waited_ns,
+                       uint64_t now_ns) noexcept {
     if (sent_before_move(record.number)) [[unlikely]]
       return;
+    if (ack_delay_ns + waited_ns > config_.min_probe_timeout_ns) [[unlikely]]
+      return note_long_wait(record, ack_delay_ns, waited_ns, now_ns);
     rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
   }
+  [[gnu::cold]] void note_long_wait(const SentRecord& record, uint64_t ack_delay_ns,
+                                    uint64_t waited_ns, uint64_t now_ns) noexcept;
   // It has arrived; `largest`, too, before. Late is what its own path's packets overtook.
   void note_acked(const SentRecord& record, bool had_largest, uint64_t largest,
                   uint64_t now_ns) noexcept {
@@ -195,9 +203,10 @@ class LossDetector {
   uint32_t probes_due_ = 0;
   uint32_t packet_threshold_ = kFirstPacketThreshold;
   uint32_t time_eighths_ = kFirstTimeEighths;
-  uint64_t late_ns_ = 0;    // 9/8 of the longest that one took which later ones overtook
-  uint64_t lately_ns_ = 0;  // the same in the last trips_ round trips
-  uint64_t trip_ns_ = 0;    // when a round trip began in which something was acknowledged
+  uint64_t late_ns_ = 0;         // 9/8 of the longest that one took which later ones overtook
+  uint64_t lately_ns_ = 0;       // the same in the last trips_ round trips
+  uint64_t stood_still_ns_ = 0;  // when an acknowledgement last had waited for so long
+  uint64_t trip_ns_ = 0;         // when a round trip began in which something was acknowledged
   uint32_t trips_ = 0;
   uint32_t real_losses_ = 0;  // in a row, that were not acknowledged after all
   uint64_t spurious_losses_ = 0;
@@ -209,7 +218,7 @@ class LossDetector {
 
 template <class Sink>
 void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns,
-                          uint64_t now_ns, Sink& sink) noexcept {
+                          uint64_t now_ns, Sink& sink, uint64_t waited_ns) noexcept {
   if (ranges.empty()) return;
   const uint64_t previous_largest = largest_acked_;
   const bool had_largest = any_acked_;
@@ -225,7 +234,8 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       if (record.number > range.last) break;
       history_.remove(cursor);
       progress = true;
-      if (record.number == ranges.front().last) note_round_trip(record, ack_delay_ns, now_ns);
+      if (record.number == ranges.front().last)
+        note_round_trip(record, ack_delay_ns, waited_ns, now_ns);
       note_acked(record, had_largest, previous_largest, now_ns);
       note_newest(record);
       sink.packet_acked(record);
@@ -239,7 +249,8 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
 
 template <class Sink>
 void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t largest,
-                              uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink) noexcept {
+                              uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink,
+                              uint64_t waited_ns) noexcept {
   SentHistory::Cursor cursor = history_.oldest();
   for (size_t i = ranges.size(); i > 0; --i) {
     for (history_.seek(cursor, ranges[i - 1].first); cursor.record() != nullptr;) {
@@ -247,7 +258,7 @@ void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t larg
       if (record.number > ranges[i - 1].last) break;
       history_.remove(cursor);
       note_progress(now_ns);
-      if (record.number == largest) note_round_trip(record, ack_delay_ns, now_ns);
+      if (record.number == largest) note_round_trip(record, ack_delay_ns, waited_ns, now_ns);
       // Those below it that the same ACK acknowledges have not been overtaken: it is no newest yet.
       note_acked(record, any_acked_, largest_acked_, now_ns);
       sink.packet_refused(record);

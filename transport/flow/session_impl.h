@@ -90,7 +90,8 @@ struct Session::Impl {
   [[gnu::always_inline]] inline void packet_acked(const SentRecord& record) noexcept;
   [[gnu::always_inline]] inline void give_back_acked(const SentRecord& record) noexcept;
   [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
-  [[gnu::cold]] void on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept;
+  [[gnu::cold]] void on_rare_ack(const wire::Ack& ack, uint64_t waited_ns,
+                                 uint64_t now_ns) noexcept;
   // Whether a datagram took its turn: what goes in parts leaves from where this side hears.
   bool took_turn(const SentRecord& record) const noexcept {
     return turns && wire::is_datagram(record.tag.type()) && record.bytes <= probe.path_payload();

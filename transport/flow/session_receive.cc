@@ -273,9 +273,9 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   const uint64_t spurious = loss.spurious_losses();
   const bool refusing = ack.refused != 0 || refusals.holding();
   if (refusing || moved || turns) [[unlikely]] {
-    on_rare_ack(ack, now_ns);
+    on_rare_ack(ack, arrival.waited_ns, now_ns);
   } else {
-    loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
+    loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this, arrival.waited_ns);
   }
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
@@ -289,7 +289,8 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
 
 // One that refuses datagrams, or that may be of packets sent where the peer was before, or from
 // several ports.
-void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept {
+void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t waited_ns,
+                                uint64_t now_ns) noexcept {
   struct Sink {  // looks for what is taken again; while nothing is refused nobody does
     void packet_acked(const SentRecord& record) noexcept {
       if (wire::is_datagram(record.tag.type())) session.refusals.on_taken(record.sent_ns);
@@ -309,8 +310,8 @@ void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept 
   if (turns) turns->on_acked(std::span(ack.ranges, ack.count));
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   loss.on_refused(std::span(ack.refused_ranges, ack.refused), ack.ranges[0].last, delay_ns, now_ns,
-                  sink);
-  loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, sink);
+                  sink, waited_ns);
+  loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, sink, waited_ns);
   if (!moved) return;
   acks_in.forget_marks();  // of which some may be the other path's
   moved = loss.any_before_move();

@@ -31,8 +31,8 @@ class LossTest : public ::testing::Test {
     const SentTag tag(type, 0, 0, 0, 0);
     ASSERT_TRUE(detector.on_sent(SentKind::kData, number, tag, 1000, now_ns));
   }
-  void ack(std::vector<NumberRange> ranges, uint64_t now_ns) {
-    detector.on_ack(ranges, 0, now_ns, sink);
+  void ack(std::vector<NumberRange> ranges, uint64_t now_ns, uint64_t waited_ns = 0) {
+    detector.on_ack(ranges, 0, now_ns, sink, waited_ns);
   }
   // Both are sent now; the next one is acknowledged after a round trip, this one is not.
   void send_overtaken(uint64_t number, uint64_t now_ns) {
@@ -364,6 +364,37 @@ TEST(RttEstimator, AHostThatWasSuspendedDoesNotDelayLossForAsLong) {
   rtt.sample(40'000'000'000, 0, 500'000);
   EXPECT_LE(rtt.loss_delay_ns(9), 1'125'000'000U);
   EXPECT_LE(rtt.smoothed_ns(), 200'000'000U);
+}
+
+// Disaster seed 100713809: a path was probed at 767 ms a try after its host had stood still for
+// 674.
+TEST_F(LossTest, AHostThatStoodStillDoesNotDelayLossForAsLong) {
+  const uint64_t stood_still_ns = 674'000'000;
+  const uint64_t before_ns = detector.most_delay_ns();
+  for (uint64_t number = 0; number < 8; ++number) send(number, number * kRoundTrip);
+  for (uint64_t number = 0; number < 8; ++number) {
+    ack({{number, number}}, stood_still_ns, stood_still_ns - (number + 1) * kRoundTrip);
+  }
+  EXPECT_LE(detector.rtt().smoothed_ns(), before_ns);
+  EXPECT_LE(detector.most_delay_ns(), 4 * before_ns);
+}
+
+TEST_F(LossTest, APeerThatStoodStillDoesNotDelayLossForAsLong) {
+  const uint64_t before_ns = detector.most_delay_ns();
+  send(0, 0);
+  const NumberRange range{0, 0};
+  detector.on_ack(std::span(&range, 1), 674'000'000, 674'000'000 + kRoundTrip, sink);
+  EXPECT_LE(detector.most_delay_ns(), 4 * before_ns);
+}
+
+TEST_F(LossTest, WaitsThatStayLongAreWaitedFor) {
+  const uint64_t waits_ns = 100'000'000;
+  for (uint64_t number = 0; number < 64; ++number) {
+    const uint64_t now_ns = number * 2 * waits_ns;
+    send(number, now_ns);
+    ack({{number, number}}, now_ns + kRoundTrip + waits_ns, waits_ns);
+  }
+  EXPECT_GE(detector.rtt().smoothed_ns(), waits_ns * 9 / 10);
 }
 
 TEST(RttEstimator, SmoothsAndSubtractsTheDelayThatThePeerAdmits) {
