@@ -96,7 +96,7 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   say_ready();
 }
 
-// At most so many wait for their first frame, of which one may be the worker's own.
+// At most so many wait for their first frame, of which one may be the worker's own: it asks again.
 void Member::drop_oldest_greeting(const Data& seat) {
   constexpr size_t kMostGreetings = 4;
   LinkId oldest = 0;
@@ -106,7 +106,7 @@ void Member::drop_oldest_greeting(const Data& seat) {
     oldest = waiting++ == 0 ? link : std::min(oldest, link);
   }
   if (waiting < kMostGreetings) return;
-  context_.links.drop(oldest, Error(Errc::kClosed, "others asked for this session since"));
+  context_.links.drop(oldest, Error(Errc::kAgain, "others asked for this session since"));
   data_.erase(oldest);
 }
 

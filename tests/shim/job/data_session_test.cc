@@ -145,6 +145,36 @@ TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
   end();
 }
 
+// The same before the worker has shown that it knows the key (disaster seed 100620794: its host
+// stood still, and somebody repeated its HELLO).
+TEST_F(JobTest, AWorkerWhoseSessionRepeatedHellosPushOutAsksAgain) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(3, 1, serving());
+  wire::Hello overheard;
+  const SessionModel* first = nullptr;
+  hosts.mutes = [&](const SessionModel& session) {
+    if (session.hello.kind != wire::SessionKind::kData) return false;
+    if (first == nullptr) {
+      first = &session;
+      overheard = session.hello;
+    }
+    return &session == first || session.ends[0].host == 0;
+  };
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+  hosts.run_for(0);
+  ASSERT_NE(first, nullptr);
+  EXPECT_FALSE(worker.is_open());
+  for (int i = 0; i < 4; ++i) {
+    hosts.connect_raw(address(3), overheard);
+    hosts.run_for(0);
+  }
+  EXPECT_TRUE(first->ends[1].closed) << "nothing was shown";
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(worker.is_open()) << worker.open_text;
+  worker.close();
+  expect_nothing_left();
+}
+
 // One that shows the key is the worker: what it had before is over.
 TEST_F(DataSessionTest, AnotherOpenSessionTakesTheFirstOnesPlace) {
   start();

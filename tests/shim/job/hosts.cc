@@ -88,7 +88,7 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
     wire::HelloAck answer = c.answer;
     if (answered) answered(session->hello, answer);
     session->ends[0].inbox.push_back(event::SessionOpened{0, answer});
-    if (session->mute) return;
+    if (session->mute || (mutes && mutes(*session))) return;
     end.inbox.push_back(event::SessionOpened{0, c.answer});
     if (!probes) return;
     const event::PathProbed probed{0, path_payload, std::max(path_payload, in_parts)};

@@ -103,6 +103,7 @@ class Hosts {
   std::function<void(std::vector<std::byte>& message)> translate;
   // What the answer to a HELLO becomes: of one who does not know the secret.
   std::function<void(const wire::Hello& asked, wire::HelloAck& answer)> answered;
+  std::function<bool(const SessionModel&)> mutes;  // a session that is accepted: as `mute`
   std::vector<std::string> violations;  // of the engine's contract
   std::vector<std::string> log;         // of all hosts: "HOST: LINE"
   size_t open_sessions() const;
