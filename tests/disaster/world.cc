@@ -479,6 +479,18 @@ void World::note(const std::string& who, const char* what, uint64_t a, uint64_t 
                static_cast<double>(now_ns()) / 1e6, who.c_str(), what, a, b);
 }
 
+// Another host of the job moves before it is certain that it has heard of this one: each looks for
+// the other where it was. Who is idle says where it is within a quarter of the peer time-out, and
+// again soon if that is lost.
+bool World::crossed(const Fault& move, const JobPlan& job) const {
+  return std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [&](const Fault& other) {
+    const uint64_t apart_ns = std::max(move.at_ns, other.at_ns) - std::min(move.at_ns, other.at_ns);
+    return other.kind == FaultKind::kMove && other.host != move.host &&
+           (contains(job.worker_hosts, other.host) || contains(job.server_hosts, other.host)) &&
+           other.at_ns <= now_ns() && apart_ns < scenario_.peer_timeout_ns / 2;
+  });
+}
+
 bool World::disturbed(uint32_t job) const {
   const JobPlan& plan = scenario_.jobs[job];
   if (plan.recovery) return false;
@@ -495,7 +507,7 @@ bool World::disturbed(uint32_t job) const {
     narrow = narrow || (scenario_.sealed && fault.kind == FaultKind::kBlackHole && has(fault.host));
     if (scenario_.harmless(fault)) continue;
     if (fault.kind == FaultKind::kMove) {
-      if (has(fault.host) && !survived_[i]) return true;
+      if (has(fault.host) && (!survived_[i] || crossed(fault, plan))) return true;
       away = away || contains(plan.server_hosts, fault.host);
     } else if (fault.kind == FaultKind::kProgramLeave) {
       if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {

@@ -97,6 +97,7 @@ class World final : private Surroundings {
   bool programs_done() const;
   std::string held();
   void end();
+  bool crossed(const Fault& move, const JobPlan& job) const;
 
   const Scenario scenario_;
   std::FILE* const log_;
