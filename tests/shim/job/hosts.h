@@ -104,8 +104,8 @@ class Hosts {
   // What the answer to a HELLO becomes: of one who does not know the secret.
   std::function<void(const wire::Hello& asked, wire::HelloAck& answer)> answered;
   std::function<bool(const SessionModel&)> mutes;  // a session that is accepted: as `mute`
-  std::vector<std::string> violations;  // of the engine's contract
-  std::vector<std::string> log;         // of all hosts: "HOST: LINE"
+  std::vector<std::string> violations;             // of the engine's contract
+  std::vector<std::string> log;                    // of all hosts: "HOST: LINE"
   size_t open_sessions() const;
   size_t unanswered_from(int number) const;  // HELLOs of this host that are under way
   std::string leftovers() const;             // "" when nothing is kept anywhere
