@@ -15,6 +15,7 @@
 
 #include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/eal.h"
+#include "transport/port/ethdev/flow_rules.h"
 #include "transport/port/ethdev/memif_socket.h"
 #include "transport/port/ethdev/netdev.h"
 #include "transport/port/ethdev/pools.h"
@@ -249,6 +250,11 @@ Status Device::start() {
     started_ = true;
   }
   if (Status receives = receive_vlan(); !receives) return receives;
+  if (row_.is_nic() && queues_ > 1) {
+    steer_to_engines(port_id_, {config_.udp_port, config_.engines, queues_, local_.has_v4,
+                                local_.has_v6, config_.vlan != 0});
+    take_driver_log();  // what it cannot do
+  }
   if (!config_.is_shared()) rte_eth_allmulticast_enable(port_id_);  // neighbour discovery
   if (local_.mac.is_zero() && row_.has_mac) {
     rte_ether_addr mac{};
