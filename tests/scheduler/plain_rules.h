@@ -2,6 +2,8 @@
 // test but its types.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -214,5 +216,19 @@ class PlainRules {
   std::deque<uint32_t> round_;
   uint64_t clock_ = 0;
 };
+
+// Both have the same next chunk, or none (false).
+inline bool next_of_both(Scheduler& scheduler, PlainRules& rules, ScheduledChunk& real) {
+  ScheduledChunk plain;
+  const bool any = rules.next(plain);
+  EXPECT_EQ(scheduler.next(real), any);
+  if (!any) return false;
+  EXPECT_EQ(real.session, plain.session);
+  EXPECT_EQ(real.job, plain.job);
+  EXPECT_EQ(real.key, plain.key);
+  EXPECT_EQ(real.priority, plain.priority);
+  EXPECT_EQ(real.retransmit, plain.retransmit);
+  return true;
+}
 
 }  // namespace mercury

@@ -103,15 +103,8 @@ class Twins {
                                             again ? PlainRules::kAgain : PlainRules::kFresh));
   }
   void send() {
-    ScheduledChunk real, plain;
-    const bool any = plain_.next(plain);
-    ASSERT_EQ(real_.next(real), any);
-    if (!any) return;
-    ASSERT_EQ(real.session, plain.session);
-    ASSERT_EQ(real.job, plain.job);
-    ASSERT_EQ(real.key, plain.key);
-    ASSERT_EQ(real.priority, plain.priority);
-    ASSERT_EQ(real.retransmit, plain.retransmit);
+    ScheduledChunk real;
+    if (!next_of_both(real_, plain_, real)) return;
     const uint32_t bytes = 1 + below(9000);
     real_.charge(real.job, bytes);
     plain_.charge(real.job.value, bytes);

@@ -146,15 +146,8 @@ class TurnsTwins {
     shares_[session] = false;
   }
   void send() {
-    ScheduledChunk real, plain;
-    const bool any = plain_.next(plain);
-    ASSERT_EQ(real_.next(real), any);
-    if (!any) return;
-    ASSERT_EQ(real.session, plain.session);
-    ASSERT_EQ(real.job, plain.job);
-    ASSERT_EQ(real.key, plain.key);
-    ASSERT_EQ(real.priority, plain.priority);
-    ASSERT_EQ(real.retransmit, plain.retransmit);
+    ScheduledChunk real;
+    if (!next_of_both(real_, plain_, real)) return;
     sent_.push_back(real);
     if (sent_.size() > 20) sent_.erase(sent_.begin());
     if (below(16) == 0) return;  // as where it does not leave after all
