@@ -130,6 +130,12 @@ Result<std::unique_ptr<Host>> open_ethdev(const StackdConfig& config, const Host
   if (!device_settings) return device_settings.error();
   Result<std::shared_ptr<ethdev::Device>> device = ethdev::Device::create(*device_settings);
   if (!device) return device.error();
+  if (const std::string& families = (*device)->by_hash(); settings.notice && !families.empty()) {
+    settings.notice(
+        NoticeKind::kTrouble,
+        "device " + (*device)->name() + " does not put " + families +
+            " frames into the queue of the engine that hears them: engines pass them on");
+  }
   std::vector<HostOf<ethdev::EthdevPort>::Part> parts;
   for (uint64_t engine = 0; engine < config.engines; ++engine) {
     auto counters = std::make_unique<Counters>();

@@ -250,11 +250,7 @@ Status Device::start() {
     started_ = true;
   }
   if (Status receives = receive_vlan(); !receives) return receives;
-  if (row_.is_nic() && queues_ > 1) {
-    steer_to_engines(port_id_, {config_.udp_port, config_.engines, queues_, local_.has_v4,
-                                local_.has_v6, config_.vlan != 0});
-    take_driver_log();  // what it cannot do
-  }
+  steer();
   if (!config_.is_shared()) rte_eth_allmulticast_enable(port_id_);  // neighbour discovery
   if (local_.mac.is_zero() && row_.has_mac) {
     rte_ether_addr mac{};
@@ -274,6 +270,17 @@ Status Device::start() {
   link_bytes_per_second_ = config_.link_bytes_per_second;
   if (started_) tick(0);  // a client starts by the engine's clock
   return {};
+}
+
+void Device::steer() {
+  if (!row_.is_nic() || queues_ < 2) return;
+  const Steered done =
+      steer_to_engines(port_id_, {config_.udp_port, config_.engines, queues_, local_.has_v4,
+                                  local_.has_v6, config_.vlan != 0});
+  take_driver_log();  // what it cannot do
+  const bool v4 = local_.has_v4 && !done.v4;
+  const bool v6 = local_.has_v6 && !done.v6;
+  by_hash_ = v4 && v6 ? "IPv4 and IPv6" : v4 ? "IPv4" : v6 ? "IPv6" : "";
 }
 
 // NICs agree on a rate seconds after they were started, and may agree on another after their cable

@@ -75,6 +75,9 @@ class Device {
   uint64_t link_bytes_per_second() const noexcept {
     return link_bytes_per_second_.load(std::memory_order_relaxed);
   }
+  // Which families' frames come to a NIC's queues by hash, and not to that of the engine that hears
+  // them: "IPv4 and IPv6", say; empty: none.
+  const std::string& by_hash() const { return by_hash_; }
   bool flush_is_system_call() const { return row_.netdev != Netdev::kNone; }
   Lane& lane(uint16_t engine) { return lanes_[engine]; }
   Neighbours& neighbours() { return *neighbours_; }
@@ -109,6 +112,7 @@ class Device {
   Status create_pools();
   Status create_lanes();
   Status start();
+  void steer();
   bool look_at_netdev(bool was_up);
   bool look_at_link();
   void take_rate(uint64_t bytes_per_second);
@@ -128,6 +132,7 @@ class Device {
   uint16_t port_id_ = 0;
   bool attached_ = false;
   bool checksum_offload_ = false;
+  std::string by_hash_;
   bool inserts_tags_ = false;
   bool filters_tags_ = false;
   LocalIdentity local_;

@@ -10,8 +10,9 @@
 namespace mercury::ethdev {
 namespace {
 
-// What a rule says of a frame. Drivers differ in whether they take one that leaves out what the
-// next header is, as that follows from the pattern, or one that names it.
+// What a rule says of a frame. That the next header is UDP follows from the pattern: some drivers
+// (i40e, ice) do not take rules that name it, others (ixgbe) take all protocols where none does.
+// Some look for the port behind a tag only where none is named.
 struct Match {
   bool v6 = false;
   bool tagged = false;
@@ -45,10 +46,7 @@ class Rule {
   Rule(const Rule&) = delete;
   Rule& operator=(const Rule&) = delete;
 
-  bool fits(uint16_t dpdk_port) const {
-    rte_flow_error error{};
-    return rte_flow_validate(dpdk_port, &attributes_, items_.data(), actions_.data(), &error) == 0;
-  }
+  // Null: the device does not take it.
   rte_flow* make(uint16_t dpdk_port) const {
     rte_flow_error error{};
     return rte_flow_create(dpdk_port, &attributes_, items_.data(), actions_.data(), &error);
@@ -74,7 +72,7 @@ bool make_all(uint16_t dpdk_port, const FlowPorts& ports, const Match& match) {
   for (uint16_t engine = 0; engine < ports.engines; ++engine) {
     const Rule rule(match, static_cast<uint16_t>(ports.first + engine),
                     static_cast<uint16_t>(engine % ports.queues));
-    rte_flow* const flow = rule.fits(dpdk_port) ? rule.make(dpdk_port) : nullptr;
+    rte_flow* const flow = rule.make(dpdk_port);
     if (flow == nullptr) {
       rte_flow_error error{};
       for (rte_flow* one : made) rte_flow_destroy(dpdk_port, one, &error);
@@ -86,18 +84,19 @@ bool make_all(uint16_t dpdk_port, const FlowPorts& ports, const Match& match) {
 }
 
 bool steer_family(uint16_t dpdk_port, const FlowPorts& ports, bool v6) {
-  for (const bool names_udp : {false, true}) {
-    if (make_all(dpdk_port, ports, {v6, ports.tagged, names_udp})) return true;
+  for (const bool tagged : {ports.tagged, false}) {
+    for (const bool names_udp : {true, false}) {
+      if (make_all(dpdk_port, ports, {v6, tagged, names_udp})) return true;
+    }
   }
   return false;
 }
 
 }  // namespace
 
-bool steer_to_engines(uint16_t dpdk_port, const FlowPorts& ports) {
-  const bool v4 = !ports.v4 || steer_family(dpdk_port, ports, false);
-  const bool v6 = !ports.v6 || steer_family(dpdk_port, ports, true);
-  return v4 && v6;
+Steered steer_to_engines(uint16_t dpdk_port, const FlowPorts& ports) {
+  return {ports.v4 && steer_family(dpdk_port, ports, false),
+          ports.v6 && steer_family(dpdk_port, ports, true)};
 }
 
 }  // namespace mercury::ethdev

@@ -16,9 +16,13 @@ struct FlowPorts {
   bool tagged = false;  // with a VLAN's tag
 };
 
-// Of a device that was started: stopping one forgets its rules. Of a family all rules are made or
-// none. True: of all families that were asked for. Few NICs can do less than RSS, so that none says
-// why it cannot.
-bool steer_to_engines(uint16_t dpdk_port, const FlowPorts& ports);
+struct Steered {  // by rule; else by hash
+  bool v4 = false;
+  bool v6 = false;
+};
+
+// Of a device that was started, as stopping one may forget its rules. Of a family all rules are
+// made or none.
+Steered steer_to_engines(uint16_t dpdk_port, const FlowPorts& ports);
 
 }  // namespace mercury::ethdev

@@ -65,6 +65,8 @@ struct Nic {
   bool refuses_names = false;
   bool knows_v6 = true;
   bool knows_tags = true;
+  bool looks_behind_tags = false;   // also where no rule has one
+  bool takes_any_protocol = false;  // where none is named (ixgbe)
   size_t room = 100;
   std::vector<std::unique_ptr<NicRule>> rules;
 
@@ -101,13 +103,19 @@ struct Nic {
     }
     return -1;
   }
-  static bool is_of(const Bytes& frame, const NicRule& rule) {
+  bool is_of(const Bytes& frame, const NicRule& rule) const {
     size_t at = 0;
     uint16_t type = 0;
     uint8_t next_header = 0;
     for (const Layer& layer : rule.layers) {
       const uint16_t expected = ether_type_of(layer.type);
-      if (layer.type == RTE_FLOW_ITEM_TYPE_UDP && next_header != 17) return false;
+      if (layer.type == RTE_FLOW_ITEM_TYPE_UDP && next_header != 17 && !takes_any_protocol) {
+        return false;
+      }
+      if (looks_behind_tags && type == kEtherVlan && expected != kEtherVlan) {
+        type = load_be16(&frame[at + 2]);
+        at += kVlanTagBytes;
+      }
       if (at + layer.spec.size() > frame.size() || (expected != 0 && expected != type))
         return false;
       for (size_t i = 0; i < layer.spec.size(); ++i) {
@@ -129,10 +137,6 @@ Nic* nic = nullptr;
 
 // Those of DPDK, which this program does not reach.
 extern "C" {
-int rte_flow_validate(uint16_t, const rte_flow_attr* attributes, const rte_flow_item pattern[],
-                      const rte_flow_action actions[], rte_flow_error*) {
-  return mercury::ethdev::nic->read(*attributes, pattern, actions) ? 0 : -ENOTSUP;
-}
 rte_flow* rte_flow_create(uint16_t, const rte_flow_attr* attributes, const rte_flow_item pattern[],
                           const rte_flow_action actions[], rte_flow_error*) {
   mercury::ethdev::Nic& nic = *mercury::ethdev::nic;
@@ -187,6 +191,7 @@ class FlowRules : public ::testing::Test {
     const auto beyond = static_cast<uint16_t>(ports.first + ports.engines);
     EXPECT_EQ(nic_.queue_of(frame_to(beyond, v6, ports.tagged)), -1);
   }
+  static void expect_both(const Steered& done) { EXPECT_TRUE(done.v4 && done.v6); }
   void expect_by_hash(bool v6) {
     EXPECT_EQ(nic_.queue_of(frame_to(kFirst, v6)), -1);
     EXPECT_EQ(nic_.queue_of(frame_to(kFirst, v6, true)), -1);
@@ -197,14 +202,14 @@ class FlowRules : public ::testing::Test {
 
 TEST_F(FlowRules, FramesComeToTheQueueOfTheEngineThatHearsThem) {
   const FlowPorts ports{kFirst, 4, 4, true, true, false};
-  EXPECT_TRUE(steer_to_engines(0, ports));
+  expect_both(steer_to_engines(0, ports));
   EXPECT_EQ(nic_.rules.size(), 8U);
   for (const bool v6 : {false, true}) expect_steered(ports, v6);
 }
 
 TEST_F(FlowRules, EnginesWithoutAQueueHaveThatOfTheirOwner) {
   const FlowPorts ports{kFirst, 8, 3, true, true, false};
-  EXPECT_TRUE(steer_to_engines(0, ports));
+  expect_both(steer_to_engines(0, ports));
   for (const bool v6 : {false, true}) expect_steered(ports, v6);
 }
 
@@ -214,7 +219,8 @@ TEST_F(FlowRules, ANicMayWantTheNextHeaderNamedOrNot) {
     nic_ = Nic();
     nic_.wants_names = wants;
     nic_.refuses_names = !wants;
-    EXPECT_TRUE(steer_to_engines(0, ports));
+    nic_.takes_any_protocol = wants;
+    expect_both(steer_to_engines(0, ports));
     EXPECT_EQ(nic_.rules.size(), 4U);
     for (const bool v6 : {false, true}) expect_steered(ports, v6);
   }
@@ -222,24 +228,44 @@ TEST_F(FlowRules, ANicMayWantTheNextHeaderNamedOrNot) {
 
 TEST_F(FlowRules, FramesWithATagAreSteeredWhereTheNicLooksBehindIt) {
   const FlowPorts ports{kFirst, 2, 2, true, true, true};
-  EXPECT_TRUE(steer_to_engines(0, ports));
+  expect_both(steer_to_engines(0, ports));
   for (const bool v6 : {false, true}) expect_steered(ports, v6);
-  nic_ = Nic();
+}
+
+// Frames without a tag are in queues by the same rules then; the port drops them.
+TEST_F(FlowRules, ANicMayLookBehindATagThatNoRuleHas) {
   nic_.knows_tags = false;
-  EXPECT_FALSE(steer_to_engines(0, ports));
-  for (const bool v6 : {false, true}) expect_by_hash(v6);
+  nic_.looks_behind_tags = true;
+  expect_both(steer_to_engines(0, {kFirst, 2, 2, true, true, true}));
+  for (const bool v6 : {false, true}) {
+    EXPECT_EQ(nic_.queue_of(frame_to(kFirst, v6, true)), 0);
+    EXPECT_EQ(nic_.queue_of(frame_to(kFirst + 1, v6, true)), 1);
+    EXPECT_EQ(nic_.queue_of(frame_to(kFirst + 2, v6, true)), -1);
+  }
+}
+
+// ixgbe.
+TEST_F(FlowRules, WhereNoNamedProtocolIsAnyUdpIsNamed) {
+  nic_.takes_any_protocol = true;
+  const FlowPorts ports{kFirst, 2, 2, true, true, false};
+  expect_both(steer_to_engines(0, ports));
+  for (const bool v6 : {false, true}) expect_steered(ports, v6);
 }
 
 TEST_F(FlowRules, AFamilyThatItDoesNotKnowGoesByHash) {
   nic_.knows_v6 = false;
   const FlowPorts ports{kFirst, 4, 4, true, true, false};
-  EXPECT_FALSE(steer_to_engines(0, ports));
+  const Steered done = steer_to_engines(0, ports);
+  EXPECT_TRUE(done.v4);
+  EXPECT_FALSE(done.v6);
   expect_steered(ports, false);
   expect_by_hash(true);
 }
 
 TEST_F(FlowRules, NoneIsMadeOfAFamilyThatTheHostHasNot) {
-  EXPECT_TRUE(steer_to_engines(0, {kFirst, 4, 4, false, true, false}));
+  const Steered done = steer_to_engines(0, {kFirst, 4, 4, false, true, false});
+  EXPECT_FALSE(done.v4);
+  EXPECT_TRUE(done.v6);
   EXPECT_EQ(nic_.rules.size(), 4U);
   expect_by_hash(false);
 }
@@ -250,7 +276,9 @@ TEST_F(FlowRules, WhereThereIsNoRoomForAllNoneIsLeft) {
     SCOPED_TRACE(room);
     nic_ = Nic();
     nic_.room = room;
-    EXPECT_FALSE(steer_to_engines(0, {kFirst, 4, 4, true, true, false}));
+    const Steered done = steer_to_engines(0, {kFirst, 4, 4, true, true, false});
+    EXPECT_EQ(done.v4, room >= 4);
+    EXPECT_FALSE(done.v6);
     EXPECT_EQ(nic_.rules.size(), room < 4 ? 0U : 4U);
   }
 }
