@@ -190,10 +190,11 @@ void Member::on_data_closed(LinkId link, const Error& why, uint64_t now_ns) {
   }
   const std::string server = server_name(static_cast<uint16_t>(data.shard.value / roster_.lanes()));
   // A server closes with the job's own error, which names who failed; the rest is between us.
-  const bool between_us = why.code == Errc::kPeerLost || why.code == Errc::kClosed ||
+  const bool gave_us_up = why.code == Errc::kClosed || why.code == Errc::kAgain;
+  const bool between_us = why.code == Errc::kPeerLost || gave_us_up ||
                           why.code == Errc::kTimedOut || why.code == Errc::kProtocol ||
                           phase_ == Phase::kConnecting;
-  fail(Error(why.code == Errc::kClosed ? Errc::kPeerLeft : why.code,
+  fail(Error(gave_us_up ? Errc::kPeerLeft : why.code,
              between_us ? said_of(server, why.message) : why.message));
 }
 

@@ -152,7 +152,7 @@ TEST_F(JobTest, AWorkerWhoseSessionRepeatedHellosPushOutAsksAgain) {
   hosts.add(3, 1, serving());
   wire::Hello overheard;
   const SessionModel* first = nullptr;
-  hosts.mutes = [&](const SessionModel& session) {
+  hosts.mutes = [&](SessionModel& session) {
     if (session.hello.kind != wire::SessionKind::kData) return false;
     if (first == nullptr) {
       first = &session;
@@ -173,6 +173,25 @@ TEST_F(JobTest, AWorkerWhoseSessionRepeatedHellosPushOutAsksAgain) {
   EXPECT_TRUE(worker.is_open()) << worker.open_text;
   worker.close();
   expect_nothing_left();
+}
+
+// Nor may a job that runs be taken for one operation to try again.
+TEST_F(DataSessionTest, OneThatIsClosedForNowInARunningJobEndsItByName) {
+  SessionModel* session = nullptr;
+  hosts.mutes = [&session](SessionModel& accepted) {
+    const bool first = session == nullptr && accepted.hello.rank == 0;
+    if (first && accepted.hello.kind == wire::SessionKind::kData) session = &accepted;
+    return false;
+  };
+  start();
+  ASSERT_NE(session, nullptr);
+  hosts.close(*session, 1, Errc::kAgain, "others asked for this session since");
+  hosts.run_for(kSecond);
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_EQ(a->status().error().code, Errc::kPeerLeft);
+  EXPECT_NE(a->status().error().message.find("server 0 of 2"), std::string::npos)
+      << a->status().error().message;
+  end();
 }
 
 // One that shows the key is the worker: what it had before is over.

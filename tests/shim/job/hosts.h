@@ -87,6 +87,8 @@ class Hosts {
   // Until nothing can happen any more, or until virtual time would pass `until_ns`.
   void run(uint64_t until_ns = kNever);
   void run_for(uint64_t ns) { run(now_ns_ + ns); }
+  // By the host at `end`.
+  void close(SessionModel& session, int end, Errc code, const std::string& text);
   bool step();  // one random thing that can happen now
   uint64_t now_ns() const { return now_ns_; }
   std::mt19937_64& random() { return random_; }
@@ -103,9 +105,9 @@ class Hosts {
   std::function<void(std::vector<std::byte>& message)> translate;
   // What the answer to a HELLO becomes: of one who does not know the secret.
   std::function<void(const wire::Hello& asked, wire::HelloAck& answer)> answered;
-  std::function<bool(const SessionModel&)> mutes;  // a session that is accepted: as `mute`
-  std::vector<std::string> violations;             // of the engine's contract
-  std::vector<std::string> log;                    // of all hosts: "HOST: LINE"
+  std::function<bool(SessionModel&)> mutes;  // a session that is accepted: as `mute`
+  std::vector<std::string> violations;       // of the engine's contract
+  std::vector<std::string> log;              // of all hosts: "HOST: LINE"
   size_t open_sessions() const;
   size_t unanswered_from(int number) const;  // HELLOs of this host that are under way
   std::string leftovers() const;             // "" when nothing is kept anywhere
@@ -123,7 +125,6 @@ class Hosts {
   void deliver(SessionModel& session, int end);
   void connect(HostModel& host, uint16_t lane, const command::Connect& c);
   void accept(HostModel& host, uint16_t lane, const command::Accept& c);
-  void close(SessionModel& session, int end, Errc code, const std::string& text);
   void drop_pending(SessionModel& session, int end);
   std::pair<SessionModel*, int> find(const HostModel& host, uint16_t lane, Token token);
   void job_command(HostModel& host, uint16_t lane, const Command& command);
