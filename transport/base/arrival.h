@@ -13,7 +13,7 @@ struct Arrival {
 
   bool ecn_ce = false;  // the network marked it (RFC 3168)
   // How long it lay on this host before an engine took it, as far as its port can know: exactly, or
-  // at most so long. 0: not known, or no time.
+  // at most so long. 0: not known, or no time; UINT32_MAX: so long or longer.
   bool at_most = false;
   uint32_t waited_ns = 0;
 };

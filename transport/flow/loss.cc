@@ -1,6 +1,7 @@
 #include "transport/flow/loss.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "transport/base/random.h"
 
@@ -50,6 +51,7 @@ void LossDetector::move(uint64_t number, bool other_path, uint64_t now_ns) noexc
   packet_threshold_ = kFirstPacketThreshold;
   time_eighths_ = kFirstTimeEighths;
   late_ns_ = lately_ns_ = trips_ = 0;
+  stood_still_ns_ = 0;
 }
 
 // Twice what was seen: a packet that was late by less than the threshold would teach nothing else.
@@ -67,19 +69,23 @@ uint64_t LossDetector::most_delay_ns() const noexcept {
 }
 
 // A host that stood still for longer than silence is borne with does not do so at every round trip,
-// and the one after would be waited for as long. What came meanwhile comes at once: it is one
-// standstill. If waits stay long, the time-out follows, as it is part of what is taken for them.
+// so it counts as a probe time-out, and once for all that was sent before. Waits that stay long are
+// followed: of 100 ms where round trips were 50 us after eight. What else was under way is waited
+// for as long as this one: its acknowledgement may lie behind.
 void LossDetector::note_long_wait(const SentRecord& record, uint64_t ack_delay_ns,
                                   uint64_t waited_ns, uint64_t now_ns) noexcept {
   const uint64_t whole_ns = now_ns - record.sent_ns;
-  const uint64_t waits_ns = std::min(ack_delay_ns + waited_ns, whole_ns);
+  const bool beyond = waited_ns == std::numeric_limits<uint32_t>::max();
+  const uint64_t waits_ns = beyond ? whole_ns : std::min(ack_delay_ns + waited_ns, whole_ns);
   const uint64_t most_ns = most_delay_ns();
   if (waits_ns <= most_ns) {
     return rtt_.sample(whole_ns, ack_delay_ns, config_.max_ack_delay_ns);
   }
-  if (now_ns == stood_still_ns_) return;
-  stood_still_ns_ = now_ns;
-  rtt_.sample(std::max(whole_ns - waits_ns, most_ns), ack_delay_ns, config_.max_ack_delay_ns);
+  if (record.sent_ns >= stood_still_ns_) {
+    stood_still_ns_ = now_ns;
+    rtt_.sample(std::max(whole_ns - waits_ns, most_ns), 0, config_.max_ack_delay_ns);
+  }
+  rtt_.stood_still(whole_ns);
 }
 
 // Time in which nothing is acknowledged says nothing of paths.

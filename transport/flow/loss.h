@@ -4,8 +4,7 @@
 // time threshold lie between them. Both thresholds grow when the path proves to reorder (a packet
 // acknowledged late, or after it was declared lost), so that multipath does not look like loss; the
 // packet threshold is never lowered again, as the time threshold bounds what that costs. Round
-// trips are the newest packets', so the fastest path's, and that of hosts which stood still counts
-// as the longest that silence is borne with: where paths differ in delay a packet is
+// trips are the newest packets', so the fastest path's: where paths differ in delay a packet is
 // given an eighth more than late ones took, and what is a probe time-out then at most; after
 // kTripsRemembered round trips half of that, or as long as late ones took in these if that is more;
 // half, too, when kRemembered in a row were lost in earnest. Of a session whose packets take
@@ -63,7 +62,8 @@ class LossDetector {
                uint64_t now_ns) noexcept;
 
   // `ranges` as acknowledged, highest first, all of numbers that were sent; the acknowledgement
-  // waited at the peer for `ack_delay_ns`, as it says, and here for `waited_ns`, or at most that.
+  // waited at the peer for `ack_delay_ns`, as it says, and here for `waited_ns` (Arrival), or at
+  // most that.
   template <class Sink>
   void on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns, uint64_t now_ns,
               Sink& sink, uint64_t waited_ns = 0) noexcept;
@@ -122,7 +122,8 @@ class LossDetector {
   static constexpr uint64_t kFirstProbePart = 8;
   static constexpr uint32_t kFirstPacketThreshold = 3;  // RFC 9002 6.1.1
   static constexpr uint32_t kMaxPacketThreshold =
-      1024;                                         // beyond, the time threshold decides anyway
+      1024;  // beyond, the time threshold decides anyway
+  static constexpr uint32_t kWholeEighths = 8;
   static constexpr uint32_t kFirstTimeEighths = 9;  // RFC 9002 6.1.2: 9/8
   static constexpr uint32_t kMaxTimeEighths = 16;   // RFC 8985 6.2: at most one more round trip
   static constexpr uint32_t kRemembered = 16;
@@ -205,7 +206,7 @@ class LossDetector {
   uint32_t time_eighths_ = kFirstTimeEighths;
   uint64_t late_ns_ = 0;         // 9/8 of the longest that one took which later ones overtook
   uint64_t lately_ns_ = 0;       // the same in the last trips_ round trips
-  uint64_t stood_still_ns_ = 0;  // when an acknowledgement last had waited for so long
+  uint64_t stood_still_ns_ = 0;  // when a host last was found to have stood still
   uint64_t trip_ns_ = 0;         // when a round trip began in which something was acknowledged
   uint32_t trips_ = 0;
   uint32_t real_losses_ = 0;  // in a row, that were not acknowledged after all
@@ -272,7 +273,9 @@ void LossDetector::detect(uint64_t now_ns, Sink& sink) noexcept {
   if (!any_acked_) return;
   const uint64_t delay_of_path_ns = loss_delay_ns();
   const uint64_t delay_of_others_ns =
-      newest_ == nullptr ? delay_of_path_ns : std::max(delay_of_path_ns, most_delay_ns());
+      newest_ == nullptr
+          ? delay_of_path_ns
+          : std::max({delay_of_path_ns, most_delay_ns(), rtt_.loss_delay_ns(kWholeEighths)});
   SentHistory::Cursor cursor = history_.oldest();
   while (cursor.record() != nullptr && cursor.record()->number < largest_acked_) {
     const SentRecord record = *cursor.record();
