@@ -479,14 +479,16 @@ void World::note(const std::string& who, const char* what, uint64_t a, uint64_t 
                static_cast<double>(now_ns()) / 1e6, who.c_str(), what, a, b);
 }
 
-// Another host of the job moves before it is certain that it has heard of this one: each looks for
-// the other where it was. Who is idle says where it is within a quarter of the peer time-out, and
-// again soon if that is lost.
+// The host at the other end of a session of the job moves before it is certain that it has heard of
+// this one: each looks for the other where it was. Who is idle says where it is within a quarter of
+// the peer time-out, and again soon if that is lost. All sessions have a server at one end.
 bool World::crossed(const Fault& move, const JobPlan& job) const {
   return std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [&](const Fault& other) {
     const uint64_t apart_ns = std::max(move.at_ns, other.at_ns) - std::min(move.at_ns, other.at_ns);
+    const bool serves = contains(job.server_hosts, move.host);
     return other.kind == FaultKind::kMove && other.host != move.host &&
-           (contains(job.worker_hosts, other.host) || contains(job.server_hosts, other.host)) &&
+           (contains(job.server_hosts, other.host) ||
+            (serves && contains(job.worker_hosts, other.host))) &&
            other.at_ns <= now_ns() && apart_ns < scenario_.peer_timeout_ns / 2;
   });
 }
