@@ -70,8 +70,8 @@ uint64_t LossDetector::most_delay_ns() const noexcept {
 
 // A host that stood still for longer than silence is borne with does not do so at every round trip,
 // so it counts as a probe time-out, and once for all that was sent before. Waits that stay long are
-// followed: of 100 ms where round trips were 50 us after eight. What else was under way is waited
-// for as long as this one: its acknowledgement may lie behind.
+// followed within some round trips. What else was under way is waited for as long as this one: its
+// acknowledgement may lie behind.
 void LossDetector::note_long_wait(const SentRecord& record, uint64_t ack_delay_ns,
                                   uint64_t waited_ns, uint64_t now_ns) noexcept {
   const uint64_t whole_ns = now_ns - record.sent_ns;

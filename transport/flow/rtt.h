@@ -33,8 +33,8 @@ class RttEstimator {
     variance_ns_ = (3 * variance_ns_ + error_ns) / 4;
     smoothed_ns_ = (7 * smoothed_ns_ + adjusted_ns) / 8;
   }
-  // The latest took so long because a host stood still: what else was under way takes as long, and
-  // nothing that is sent now.
+  // The latest took so long because a host stood still: what else was under way is given as long,
+  // until the next sample. What is estimated stays.
   void stood_still(uint64_t rtt_ns) noexcept { latest_ns_ = std::min(rtt_ns, kLongestNs); }
   // A guess better than the initial one, before the first sample (the handshake: it includes the
   // time in which the peer's control plane decided, so it only ever lowers the guess).

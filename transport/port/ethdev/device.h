@@ -132,10 +132,10 @@ class Device {
   uint16_t port_id_ = 0;
   bool attached_ = false;
   bool checksum_offload_ = false;
-  std::string by_hash_;
   bool inserts_tags_ = false;
   bool filters_tags_ = false;
   LocalIdentity local_;
+  std::string by_hash_;
   BufferPlan plan_;
   std::vector<rte_mempool*> pools_;         // one per queue
   std::vector<rte_mempool*> gather_pools_;  // the same, or none

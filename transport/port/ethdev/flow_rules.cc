@@ -12,7 +12,6 @@ namespace {
 
 // What a rule says of a frame. That the next header is UDP follows from the pattern: some drivers
 // (i40e, ice) do not take rules that name it, others (ixgbe) take all protocols where none does.
-// Some look for the port behind a tag only where none is named.
 struct Match {
   bool v6 = false;
   bool tagged = false;
@@ -83,13 +82,14 @@ bool make_all(uint16_t dpdk_port, const FlowPorts& ports, const Match& match) {
   return true;
 }
 
+// Drivers that take no rule with a tag may take one without. Whether their NICs then look behind
+// tags is theirs to say: nobody has tried.
 bool steer_family(uint16_t dpdk_port, const FlowPorts& ports, bool v6) {
-  for (const bool tagged : {ports.tagged, false}) {
-    for (const bool names_udp : {true, false}) {
-      if (make_all(dpdk_port, ports, {v6, tagged, names_udp})) return true;
-    }
-  }
-  return false;
+  const auto steer = [&](bool tagged) {
+    return make_all(dpdk_port, ports, {v6, tagged, true}) ||
+           make_all(dpdk_port, ports, {v6, tagged, false});
+  };
+  return steer(ports.tagged) || (ports.tagged && steer(false));
 }
 
 }  // namespace

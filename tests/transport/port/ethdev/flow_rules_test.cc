@@ -192,6 +192,10 @@ class FlowRules : public ::testing::Test {
     EXPECT_EQ(nic_.queue_of(frame_to(beyond, v6, ports.tagged)), -1);
   }
   static void expect_both(const Steered& done) { EXPECT_TRUE(done.v4 && done.v6); }
+  void expect_all_steered(const FlowPorts& ports) {
+    expect_both(steer_to_engines(0, ports));
+    for (const bool v6 : {false, true}) expect_steered(ports, v6);
+  }
   void expect_by_hash(bool v6) {
     EXPECT_EQ(nic_.queue_of(frame_to(kFirst, v6)), -1);
     EXPECT_EQ(nic_.queue_of(frame_to(kFirst, v6, true)), -1);
@@ -201,35 +205,27 @@ class FlowRules : public ::testing::Test {
 };
 
 TEST_F(FlowRules, FramesComeToTheQueueOfTheEngineThatHearsThem) {
-  const FlowPorts ports{kFirst, 4, 4, true, true, false};
-  expect_both(steer_to_engines(0, ports));
+  expect_all_steered({kFirst, 4, 4, true, true, false});
   EXPECT_EQ(nic_.rules.size(), 8U);
-  for (const bool v6 : {false, true}) expect_steered(ports, v6);
 }
 
 TEST_F(FlowRules, EnginesWithoutAQueueHaveThatOfTheirOwner) {
-  const FlowPorts ports{kFirst, 8, 3, true, true, false};
-  expect_both(steer_to_engines(0, ports));
-  for (const bool v6 : {false, true}) expect_steered(ports, v6);
+  expect_all_steered({kFirst, 8, 3, true, true, false});
 }
 
 TEST_F(FlowRules, ANicMayWantTheNextHeaderNamedOrNot) {
-  const FlowPorts ports{kFirst, 2, 2, true, true, false};
   for (const bool wants : {false, true}) {
     nic_ = Nic();
     nic_.wants_names = wants;
     nic_.refuses_names = !wants;
     nic_.takes_any_protocol = wants;
-    expect_both(steer_to_engines(0, ports));
+    expect_all_steered({kFirst, 2, 2, true, true, false});
     EXPECT_EQ(nic_.rules.size(), 4U);
-    for (const bool v6 : {false, true}) expect_steered(ports, v6);
   }
 }
 
 TEST_F(FlowRules, FramesWithATagAreSteeredWhereTheNicLooksBehindIt) {
-  const FlowPorts ports{kFirst, 2, 2, true, true, true};
-  expect_both(steer_to_engines(0, ports));
-  for (const bool v6 : {false, true}) expect_steered(ports, v6);
+  expect_all_steered({kFirst, 2, 2, true, true, true});
 }
 
 // Frames without a tag are in queues by the same rules then; the port drops them.
@@ -247,9 +243,7 @@ TEST_F(FlowRules, ANicMayLookBehindATagThatNoRuleHas) {
 // ixgbe.
 TEST_F(FlowRules, WhereNoNamedProtocolIsAnyUdpIsNamed) {
   nic_.takes_any_protocol = true;
-  const FlowPorts ports{kFirst, 2, 2, true, true, false};
-  expect_both(steer_to_engines(0, ports));
-  for (const bool v6 : {false, true}) expect_steered(ports, v6);
+  expect_all_steered({kFirst, 2, 2, true, true, false});
 }
 
 TEST_F(FlowRules, AFamilyThatItDoesNotKnowGoesByHash) {
