@@ -1,10 +1,14 @@
 // Notices a path that carries small frames and no large ones: keepalives and acknowledgements
 // arrive, so the peer seems alive, and what it waits for never comes. Frames with content
-// (datagrams, control segments) of about one size that are lost over and over for a whole peer
-// time-out, and none as large as the smallest of them delivered in between, mean that the session
-// is of no use. Long before that the path is measured again, and what is more than it carries now
-// goes in parts, where both sides can (wire/part.h). Where that does not help either the session
-// ends with a reason.
+// (datagrams, control segments) of one size or more that are lost over and over for a whole peer
+// time-out, and none of them delivered in between, mean that the session is of no use. Long before
+// that the path is measured again, and what is more than it carries now goes in parts, where both
+// sides can (wire/part.h). Where that does not help either the session ends with a reason.
+//
+// Which size that is nobody knows, so the losses of each power of two are a series of their own: a
+// frame that is lost counts in its own series and in those of smaller ones, and one that arrives
+// ends all that it is large enough for. So neither chance losses of what is carried nor one size
+// beside another hides anything.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
 // agree on another size.
@@ -12,6 +16,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace mercury {
@@ -21,61 +28,108 @@ class DeliveryWatch {
   explicit DeliveryWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
 
   void on_delivered(uint32_t bytes) noexcept {
-    if (losses_ == 0) return;
-    if (bytes >= least_bytes_) return forget();
-    delivered_bytes_ = std::max(delivered_bytes_, bytes);
+    if (!losing_) return;
+    losing_ = false;
+    for (Series& series : series_) {
+      if (bytes >= series.least_bytes) series = Series();
+      if (!series.active()) continue;
+      series.delivered_bytes = std::max(series.delivered_bytes, bytes);
+      losing_ = true;
+    }
   }
   // It is noticed now, however long ago it was sent.
   void on_lost(uint32_t bytes, uint64_t sent_ns, uint64_t now_ns) noexcept {
-    // What is lost is sent again at once, so a long silence after a loss is one in which there was
-    // nothing to send: the lost frame was not needed any more.
-    const bool again = losses_ > 0 && sent_ns <= last_loss_ns_ + limit_ns_ / 2;
-    // By chance: much smaller ones say nothing about the larger ones, nor do those that arrive.
-    if (again && (bytes < bytes_ / 2 || bytes <= delivered_bytes_)) return;
-    if (!again || bytes / 2 > bytes_) {
-      forget();
-      first_loss_ns_ = now_ns;
-      bytes_ = least_bytes_ = bytes;
-      delivered_bytes_ = 0;
+    const size_t own = series_of(bytes);
+    for (size_t i = 0; i <= own; ++i) {
+      Series& series = series_[i];
+      // What is lost is sent again at once, so a long silence after a loss is one in which there
+      // was nothing to send: the lost frame was not needed any more.
+      if (sent_ns > series.last_loss_ns + limit_ns_ / 2) series = Series();
+      // By chance, where as large a frame has arrived since.
+      const bool carried = bytes <= series.delivered_bytes;
+      if (!carried && (i == own || series.active())) series.count(bytes, now_ns);
     }
-    ++losses_;
-    if (doubts_++ == 0) first_doubt_ns_ = now_ns;
-    last_loss_ns_ = now_ns;
-    bytes_ = std::max(bytes_, bytes);
-    least_bytes_ = std::min(least_bytes_, bytes);
+    latest_loss_ns_ = now_ns;
+    losing_ = true;
   }
   bool hopeless() const noexcept {
-    return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_;
+    return std::ranges::any_of(series_, [this](const Series& series) {
+      return goes_on(series) && series.losses >= kLeastLosses &&
+             series.last_loss_ns - series.first_loss_ns >= limit_ns_;
+    });
   }
   // The path may carry less than it did. Asked before hopeless(), which lasts far longer: where
   // losses are noticed slowly, as after a round trip that was long, the second one must do.
   bool doubtful() const noexcept {
-    const uint64_t since_ns = last_loss_ns_ - first_doubt_ns_;
-    return (doubts_ >= kLeastLosses && since_ns >= limit_ns_ / kDoubtPart) ||
-           (doubts_ >= 2 && since_ns >= limit_ns_ / kSlowDoubtPart);
+    return losing_ && std::ranges::any_of(series_, [this](const Series& series) {
+             const uint64_t since_ns = series.last_loss_ns - series.first_doubt_ns;
+             return goes_on(series) &&
+                    ((series.doubts >= kLeastLosses && since_ns >= limit_ns_ / kDoubtPart) ||
+                     (series.doubts >= 2 && since_ns >= limit_ns_ / kSlowDoubtPart));
+           });
   }
   // The path is measured again, from now on.
-  void doubted() noexcept { doubts_ = 0; }
-  void forget() noexcept { losses_ = doubts_ = 0; }
-  uint32_t bytes() const noexcept { return bytes_; }  // of the largest of the frames that are lost
+  void doubted() noexcept {
+    for (Series& series : series_) series.doubts = 0;
+  }
+  void forget() noexcept {
+    series_ = {};
+    losing_ = false;
+  }
+  // Of the largest of the frames that are lost.
+  uint32_t bytes() const noexcept {
+    uint32_t most = 0;
+    for (const Series& series : series_) {
+      if (goes_on(series)) most = std::max(most, series.most_bytes);
+    }
+    return most;
+  }
 
  private:
+  struct Series {
+    bool active() const noexcept { return losses > 0; }
+    void count(uint32_t bytes, uint64_t now_ns) noexcept {
+      if (losses++ == 0) first_loss_ns = now_ns;
+      if (doubts++ == 0) first_doubt_ns = now_ns;
+      last_loss_ns = now_ns;
+      most_bytes = std::max(most_bytes, bytes);
+      least_bytes = std::min(least_bytes, bytes);
+    }
+
+    uint64_t first_loss_ns = 0;
+    uint64_t last_loss_ns = 0;
+    uint64_t first_doubt_ns = 0;
+    uint32_t losses = 0;
+    uint32_t doubts = 0;  // of them: since the path was measured again
+    uint32_t most_bytes = 0;
+    uint32_t least_bytes = UINT32_MAX;
+    uint32_t delivered_bytes = 0;  // the most, since the first loss
+  };
+
   // Probe time-outs mostly back off to a quarter of a second: a time-out of 1 s sees so many. Where
   // losses are noticed later than that, it takes longer.
   static constexpr uint32_t kLeastLosses = 4;
   // Far more than probe time-outs of a path that works, far less than who waits is promised.
   static constexpr uint64_t kDoubtPart = 16;
   static constexpr uint64_t kSlowDoubtPart = 4;
+  // From headers alone to the largest UDP payload.
+  static constexpr size_t kSmallestBits = 6;
+  static constexpr size_t kSeries = 16 - kSmallestBits + 1;
+
+  static size_t series_of(uint32_t bytes) noexcept {
+    const size_t bits = std::bit_width(bytes);
+    return std::clamp(bits, kSmallestBits, kSmallestBits + kSeries - 1) - kSmallestBits;
+  }
+
+  // What the latest loss says nothing of may have ended long ago.
+  bool goes_on(const Series& series) const noexcept {
+    return series.active() && series.last_loss_ns == latest_loss_ns_;
+  }
 
   uint64_t limit_ns_;
-  uint64_t first_loss_ns_ = 0;
-  uint64_t last_loss_ns_ = 0;
-  uint64_t first_doubt_ns_ = 0;
-  uint32_t losses_ = 0;
-  uint32_t doubts_ = 0;  // of them: since the path was measured again
-  uint32_t bytes_ = 0;
-  uint32_t least_bytes_ = 0;
-  uint32_t delivered_bytes_ = 0;  // the most, since the first loss
+  uint64_t latest_loss_ns_ = 0;
+  std::array<Series, kSeries> series_;
+  bool losing_ = false;  // else every series is empty
 };
 
 }  // namespace mercury

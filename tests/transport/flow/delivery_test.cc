@@ -66,6 +66,43 @@ TEST(DeliveryWatch, LossesOfSeveralSizesAddUp) {
   EXPECT_EQ(watch.bytes(), 8888U);
 }
 
+// Of several sizes the smallest is sent most, as its chunks are the most urgent: others are tried
+// again now and then, and say no less of it.
+TEST(DeliveryWatch, LargerFramesThatAreLostNowAndThenHideNoneOfTheSmaller) {
+  for (const uint64_t larger_ms : {20, 100, 180, 400}) {
+    SCOPED_TRACE(larger_ms);
+    DeliveryWatch watch(kSecond);
+    uint64_t doubtful_ms = 0;
+    for (uint64_t ms = 0; ms <= 1000; ms += 20) {
+      EXPECT_FALSE(watch.hopeless());
+      watch.on_delivered(32);
+      watch.on_lost(1668, ms * 1'000'000, ms * 1'000'000);
+      if (ms % larger_ms == 0) watch.on_lost(3400, ms * 1'000'000, ms * 1'000'000);
+      if (doubtful_ms == 0 && watch.doubtful()) doubtful_ms = ms;
+    }
+    EXPECT_TRUE(watch.hopeless());
+    EXPECT_LE(doubtful_ms, 80U);
+    watch.on_delivered(1668);
+    EXPECT_EQ(watch.hopeless(), larger_ms <= 100) << "of the larger ones alone";
+  }
+}
+
+// A frame of a size that is seldom sent was lost by chance long ago.
+TEST(DeliveryWatch, WhatEndedLongAgoIsNotHeldAgainstWhatIsLostToday) {
+  DeliveryWatch watch(kSecond);
+  for (uint64_t ms = 0; ms < 1000; ms += 100) {
+    watch.on_lost(8880, ms * 1'000'000, ms * 1'000'000);
+  }
+  EXPECT_TRUE(watch.doubtful());
+  const uint64_t later_ns = 3600 * kSecond;
+  watch.on_lost(100, later_ns, later_ns);
+  EXPECT_FALSE(watch.doubtful());
+  EXPECT_EQ(watch.bytes(), 100U);
+  watch.on_lost(8880, later_ns, later_ns);
+  EXPECT_FALSE(watch.doubtful());
+  EXPECT_FALSE(watch.hopeless());
+}
+
 // What is carried is lost now and then, too.
 TEST(DeliveryWatch, SmallerFramesThatMostlyArriveHideNoLargerOnesThatDoNot) {
   DeliveryWatch watch(kSecond);
