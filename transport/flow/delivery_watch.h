@@ -8,7 +8,8 @@
 // Which size that is nobody knows, so the losses of each power of two are a series of their own: a
 // frame that is lost counts in its own series and in those of smaller ones, and one that arrives
 // ends all that it is large enough for. So neither chance losses of what is carried nor one size
-// beside another hides anything.
+// beside another hides anything. What arrives after it was declared lost, as where the network
+// reorders by more than losses are waited for, has arrived.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
 // agree on another size.
@@ -20,6 +21,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
+
+#include "transport/flow/ack_tracker.h"
 
 namespace mercury {
 
@@ -37,8 +42,22 @@ class DeliveryWatch {
       losing_ = true;
     }
   }
+  // What the peer says to have received: of the last few that were lost, those that are among it
+  // were not.
+  void on_ack(std::span<const NumberRange> ranges) noexcept {
+    if (!losing_) [[likely]]
+      return;
+    for (Lost& lost : lost_) {
+      if (lost.bytes == 0) continue;
+      const bool arrived = std::ranges::any_of(ranges, [&lost](const NumberRange& range) {
+        return range.first <= lost.number && lost.number <= range.last;
+      });
+      if (arrived) on_delivered(std::exchange(lost.bytes, 0));
+    }
+  }
   // It is noticed now, however long ago it was sent.
-  void on_lost(uint32_t bytes, uint64_t sent_ns, uint64_t now_ns) noexcept {
+  void on_lost(uint64_t number, uint32_t bytes, uint64_t sent_ns, uint64_t now_ns) noexcept {
+    lost_[next_lost_++ % lost_.size()] = {number, bytes};
     const size_t own = series_of(bytes);
     for (size_t i = 0; i <= own; ++i) {
       Series& series = series_[i];
@@ -74,6 +93,7 @@ class DeliveryWatch {
   }
   void forget() noexcept {
     series_ = {};
+    lost_ = {};
     losing_ = false;
   }
   // Of the largest of the frames that are lost.
@@ -106,6 +126,11 @@ class DeliveryWatch {
     uint32_t delivered_bytes = 0;  // the most, since the first loss
   };
 
+  struct Lost {
+    uint64_t number = 0;
+    uint32_t bytes = 0;  // 0: it arrived, or is none
+  };
+
   // Probe time-outs mostly back off to a quarter of a second: a time-out of 1 s sees so many. Where
   // losses are noticed later than that, it takes longer.
   static constexpr uint32_t kLeastLosses = 4;
@@ -115,6 +140,8 @@ class DeliveryWatch {
   // From headers alone to the largest UDP payload.
   static constexpr size_t kSmallestBits = 6;
   static constexpr size_t kSeries = 16 - kSmallestBits + 1;
+  // A path of which all frames are late has so many on it whose windows are small.
+  static constexpr size_t kRemembered = 16;
 
   static size_t series_of(uint32_t bytes) noexcept {
     const size_t bits = std::bit_width(bytes);
@@ -129,6 +156,8 @@ class DeliveryWatch {
   uint64_t limit_ns_;
   uint64_t latest_loss_ns_ = 0;
   std::array<Series, kSeries> series_;
+  std::array<Lost, kRemembered> lost_;  // the last ones
+  size_t next_lost_ = 0;
   bool losing_ = false;  // else every series is empty
 };
 

@@ -277,6 +277,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   } else {
     loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this, arrival.waited_ns);
   }
+  delivery.on_ack(std::span(ack.ranges, ack.count));
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
@@ -393,7 +394,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   ++lost_packets;
   if (here) {
     limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
-    if (!ping) delivery.on_lost(record.bytes, record.sent_ns, now_ns_seen);
+    if (!ping) delivery.on_lost(record.number, record.bytes, record.sent_ns, now_ns_seen);
     if (took_turn(record) && turns->on_lost(record.number, now_ns_seen)) {
       count(Counter::kSourcePortsLeftOut);
     }

@@ -15,14 +15,19 @@
 namespace mercury::test {
 namespace {
 
+// Of which no acknowledgement will come.
+void lose(DeliveryWatch& watch, uint32_t bytes, uint64_t sent_ns, uint64_t now_ns) {
+  watch.on_lost(0, bytes, sent_ns, now_ns);
+}
+
 TEST(DeliveryWatch, IsHopelessOnlyAfterATimeOutOfNothingButLosses) {
   DeliveryWatch watch(kSecond);
   for (uint64_t ms = 0; ms < 1000; ms += 100) {
-    watch.on_lost(1000, ms * 1'000'000, ms * 1'000'000);
+    lose(watch, 1000, ms * 1'000'000, ms * 1'000'000);
     EXPECT_FALSE(watch.hopeless());
   }
   watch.on_delivered(999);  // a smaller frame proves nothing
-  watch.on_lost(1000, kSecond, kSecond);
+  lose(watch, 1000, kSecond, kSecond);
   EXPECT_TRUE(watch.hopeless());
   watch.on_delivered(1000);
   EXPECT_FALSE(watch.hopeless());
@@ -32,13 +37,13 @@ TEST(DeliveryWatch, IsHopelessOnlyAfterATimeOutOfNothingButLosses) {
 TEST(DeliveryWatch, LossesFarApartDoNotAddUp) {
   DeliveryWatch watch(kSecond);
   for (uint64_t i = 0; i < 20; ++i) {
-    watch.on_lost(1000, i * 600'000'000, i * 600'000'000);
+    lose(watch, 1000, i * 600'000'000, i * 600'000'000);
     EXPECT_FALSE(watch.hopeless());
     EXPECT_FALSE(watch.doubtful());
   }
   for (uint64_t i = 0; i < 4; ++i) {
     EXPECT_FALSE(watch.hopeless());
-    watch.on_lost(1000, (40 + i) * 600'000'000, (41 + i) * 600'000'000);
+    lose(watch, 1000, (40 + i) * 600'000'000, (41 + i) * 600'000'000);
     EXPECT_EQ(watch.doubtful(), i > 0);
   }
   EXPECT_TRUE(watch.hopeless());
@@ -46,9 +51,9 @@ TEST(DeliveryWatch, LossesFarApartDoNotAddUp) {
 
 TEST(DeliveryWatch, LossesOfSmallerFramesDoNotProlongThoseOfLargeOnes) {
   DeliveryWatch watch(kSecond);
-  watch.on_lost(1400, 0, 0);  // it was not needed any more: no other follows
+  lose(watch, 1400, 0, 0);  // it was not needed any more: no other follows
   for (uint64_t ms = 100; ms < 1300; ms += 100) {
-    watch.on_lost(100, ms * 1'000'000, ms * 1'000'000);
+    lose(watch, 100, ms * 1'000'000, ms * 1'000'000);
     watch.on_delivered(100);
     EXPECT_FALSE(watch.hopeless());
   }
@@ -60,7 +65,7 @@ TEST(DeliveryWatch, LossesOfSeveralSizesAddUp) {
   for (uint64_t ms = 0; ms <= 1000; ms += 20) {
     EXPECT_FALSE(watch.hopeless());
     watch.on_delivered(32);
-    watch.on_lost(ms % 700 == 100 ? 8888 : 8880, ms * 1'000'000, ms * 1'000'000);
+    lose(watch, ms % 700 == 100 ? 8888 : 8880, ms * 1'000'000, ms * 1'000'000);
   }
   EXPECT_TRUE(watch.hopeless());
   EXPECT_EQ(watch.bytes(), 8888U);
@@ -76,8 +81,8 @@ TEST(DeliveryWatch, LargerFramesThatAreLostNowAndThenHideNoneOfTheSmaller) {
     for (uint64_t ms = 0; ms <= 1000; ms += 20) {
       EXPECT_FALSE(watch.hopeless());
       watch.on_delivered(32);
-      watch.on_lost(1668, ms * 1'000'000, ms * 1'000'000);
-      if (ms % larger_ms == 0) watch.on_lost(3400, ms * 1'000'000, ms * 1'000'000);
+      lose(watch, 1668, ms * 1'000'000, ms * 1'000'000);
+      if (ms % larger_ms == 0) lose(watch, 3400, ms * 1'000'000, ms * 1'000'000);
       if (doubtful_ms == 0 && watch.doubtful()) doubtful_ms = ms;
     }
     EXPECT_TRUE(watch.hopeless());
@@ -91,14 +96,14 @@ TEST(DeliveryWatch, LargerFramesThatAreLostNowAndThenHideNoneOfTheSmaller) {
 TEST(DeliveryWatch, WhatEndedLongAgoIsNotHeldAgainstWhatIsLostToday) {
   DeliveryWatch watch(kSecond);
   for (uint64_t ms = 0; ms < 1000; ms += 100) {
-    watch.on_lost(8880, ms * 1'000'000, ms * 1'000'000);
+    lose(watch, 8880, ms * 1'000'000, ms * 1'000'000);
   }
   EXPECT_TRUE(watch.doubtful());
   const uint64_t later_ns = 3600 * kSecond;
-  watch.on_lost(100, later_ns, later_ns);
+  lose(watch, 100, later_ns, later_ns);
   EXPECT_FALSE(watch.doubtful());
   EXPECT_EQ(watch.bytes(), 100U);
-  watch.on_lost(8880, later_ns, later_ns);
+  lose(watch, 8880, later_ns, later_ns);
   EXPECT_FALSE(watch.doubtful());
   EXPECT_FALSE(watch.hopeless());
 }
@@ -107,12 +112,40 @@ TEST(DeliveryWatch, WhatEndedLongAgoIsNotHeldAgainstWhatIsLostToday) {
 TEST(DeliveryWatch, SmallerFramesThatMostlyArriveHideNoLargerOnesThatDoNot) {
   DeliveryWatch watch(kSecond);
   for (uint64_t ms = 0; ms <= 1000; ms += 20) {
-    watch.on_lost(8880, ms * 1'000'000, ms * 1'000'000);
+    lose(watch, 8880, ms * 1'000'000, ms * 1'000'000);
     const uint32_t small = 100 + static_cast<uint32_t>(ms);
-    watch.on_lost(small, ms * 1'000'000, ms * 1'000'000);  // before any as large has arrived
+    lose(watch, small, ms * 1'000'000, ms * 1'000'000);  // before any as large has arrived
     EXPECT_EQ(watch.hopeless(), ms == 1000);
     watch.on_delivered(small);
   }
+}
+
+// The network reorders by more than a loss is waited for, and nothing is lost.
+TEST(DeliveryWatch, WhatArrivesLateHasArrived) {
+  DeliveryWatch watch(kSecond);
+  const auto lose_and_hear_later = [&watch](uint64_t late) {
+    for (uint64_t i = 0; i < 1000; ++i) {
+      const uint64_t now_ns = (i + 1) * 5'000'000;
+      watch.on_lost(2 * i, 8944, now_ns - 5'000'000, now_ns);
+      watch.on_delivered(32);
+      if (i < late) continue;
+      const uint64_t arrived = 2 * (i - late);
+      const NumberRange ranges[] = {{arrived, arrived}};
+      watch.on_ack(ranges);
+      if (watch.hopeless()) return;
+    }
+  };
+  lose_and_hear_later(8);
+  EXPECT_FALSE(watch.hopeless());
+  lose_and_hear_later(15);
+  EXPECT_FALSE(watch.hopeless());
+  lose_and_hear_later(100);
+  EXPECT_TRUE(watch.hopeless()) << "longer than it can be of use";
+  watch.forget();
+  const NumberRange all[] = {{0, 2'000}};
+  lose(watch, 100, 6 * kSecond, 6 * kSecond);
+  watch.on_ack(all);
+  EXPECT_FALSE(watch.doubtful());
 }
 
 // In time for some tries in parts, however long a loss goes unnoticed.
@@ -124,7 +157,7 @@ TEST(DeliveryWatch, DoubtsThePathLongBeforeItIsHopeless) {
     uint64_t ms = apart_ms;
     for (; !watch.hopeless(); ms += apart_ms) {
       // Each is sent as the last one is noticed.
-      watch.on_lost(1000, (ms - apart_ms) * 1'000'000, ms * 1'000'000);
+      lose(watch, 1000, (ms - apart_ms) * 1'000'000, ms * 1'000'000);
       if (doubtful_ms == 0 && watch.doubtful()) doubtful_ms = ms;
     }
     EXPECT_LE(doubtful_ms, apart_ms + std::max<uint64_t>(500, apart_ms));
