@@ -105,9 +105,11 @@ void LossDetector::note_loss(const SentRecord& record) noexcept {
     lately_ns_ = 0;
   }
   const uint64_t newest = newest_of_path(record);
-  declared_[declared_next_] = {record.number, newest > record.number ? newest - record.number : 1,
-                               record.sent_ns,
-                               static_cast<uint8_t>(record.tag.path() % kMostPaths)};
+  const uint64_t distance = newest > record.number ? newest - record.number : 1;
+  declared_[declared_next_] = {
+      record.number, record.sent_ns,
+      static_cast<uint32_t>(std::min<uint64_t>(distance, kMaxPacketThreshold)),
+      static_cast<uint8_t>(record.tag.path() % kMostPaths)};
   declared_next_ = (declared_next_ + 1) % kRemembered;
   declared_count_ = std::min(declared_count_ + 1, kRemembered);
 }
@@ -123,7 +125,7 @@ void LossDetector::note_spurious(std::span<const NumberRange> ranges, uint64_t n
       ++spurious_losses_;
       const uint64_t newest = newest_ == nullptr ? largest_acked_ : (*newest_)[declared.path];
       const uint64_t distance = newest > declared.number ? newest - declared.number : 0;
-      note_reordering(std::max(declared.distance, distance), now_ns - declared.sent_ns);
+      note_reordering(std::max<uint64_t>(declared.distance, distance), now_ns - declared.sent_ns);
       real_losses_ = 0;
       time_eighths_ = std::min(time_eighths_ + 1, kMaxTimeEighths);
       declared.distance = 0;

@@ -133,8 +133,8 @@ class LossDetector {
 
   struct Declared {  // a packet declared lost: if it is acknowledged after all, the path reorders
     uint64_t number = 0;
-    uint64_t distance = 0;  // behind the largest acknowledged of its path when it was declared
     uint64_t sent_ns = 0;
+    uint32_t distance = 0;  // behind the largest acknowledged of its path when it was declared
     uint8_t path = 0;
   };
 
