@@ -178,8 +178,9 @@ template <Port P, Service S>
 void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
   std::array<std::byte, wire::kMinUdpPayload> close{};
   if (const uint32_t bytes = entry.session->repeat_close(close); bytes > 0) {
+    const bool heard = entry.session->confirmed();
     farewells_.keep(entry.session->local_number(),
-                    {entry.remote, entry.tag.header, entry.session->take_seals()},
+                    {entry.remote, entry.session->tag().header, heard, entry.session->take_seals()},
                     std::span(close).first(bytes), now_ns_);
   }
   close_spread(port_, entry);

@@ -8,15 +8,13 @@ namespace mercury {
 void Farewells::keep(uint32_t number, Peer peer, std::span<const std::byte> close,
                      uint64_t now_ns) {
   expire(now_ns);
-  while (order_.size() >= kMost) {
-    kept_.erase(order_.front().first);
-    order_.pop_front();
-  }
+  Order& order = peer.heard ? heard_ : unheard_;
+  while (order.size() >= (peer.heard ? kMost : kMostUnheard)) forget_first(order);
   Farewell& farewell = kept_[number];
   farewell.peer = std::move(peer);
   farewell.ended_ns = now_ns;
   farewell.close.assign(close.begin(), close.end());
-  order_.emplace_back(number, now_ns);
+  order.emplace_back(number, now_ns);
 }
 
 std::span<const std::byte> Farewells::answer(const wire::Header& header,
@@ -36,10 +34,14 @@ std::span<const std::byte> Farewells::answer(const wire::Header& header,
 }
 
 void Farewells::expire(uint64_t now_ns) {
-  while (!order_.empty() && now_ns >= order_.front().second + kept_ns_) {
-    kept_.erase(order_.front().first);
-    order_.pop_front();
+  for (Order* const order : {&heard_, &unheard_}) {
+    while (!order->empty() && now_ns >= order->front().second + kept_ns_) forget_first(*order);
   }
+}
+
+void Farewells::forget_first(Order& order) {
+  kept_.erase(order.front().first);
+  order.pop_front();
 }
 
 }  // namespace mercury

@@ -5,7 +5,9 @@
 // A frame must come from the peer's address with the session's tag to be answered, where frames
 // have seals with one that fits, and the answers become seldom. So nobody but the peer is answered,
 // and no two sides answer each other: a CLOSE is not. What was the peer's and is sent again by
-// another is answered, too: to the peer, with what it has a right to hear.
+// another is answered, too: to the peer, with what it has a right to hear. So this holds for a
+// session from whose peer nothing had come yet: it may have asked in somebody else's name, who then
+// never says anything, and such sessions take no others' places.
 //
 // Paper: RFC 9000 section 10.2.1 (closing state; the packet itself is kept).
 // Owner/thread: one engine. Cold.
@@ -30,6 +32,7 @@ class Farewells {
   // More than that many ended sessions, or longer ago than `kept_ns`: silence again. A peer has
   // given the session up itself when it has heard nothing for that long.
   static constexpr size_t kMost = 1024;
+  static constexpr size_t kMostUnheard = 256;           // beside these, whose peers were not heard
   static constexpr uint64_t kFirstPauseNs = 1'000'000;  // between two answers; then twice as long
   static constexpr uint64_t kLongestPauseNs = 250'000'000;
 
@@ -37,6 +40,7 @@ class Farewells {
   struct Peer {
     Endpoint remote;
     uint32_t tag = 0;
+    bool heard = false;            // a frame with the tag has come
     std::unique_ptr<Seals> seals;  // null: its frames have none
   };
 
@@ -62,9 +66,14 @@ class Farewells {
     std::vector<std::byte> close;
   };
 
+  // Numbers, and when each session ended, in that order; some may not be kept any more.
+  using Order = std::deque<std::pair<uint32_t, uint64_t>>;
+  void forget_first(Order& order);
+
   const uint64_t kept_ns_;
-  std::unordered_map<uint32_t, Farewell> kept_;      // by the session's number here
-  std::deque<std::pair<uint32_t, uint64_t>> order_;  // of ending; some may not be kept any more
+  std::unordered_map<uint32_t, Farewell> kept_;  // by the session's number here
+  Order heard_;
+  Order unheard_;
 };
 
 }  // namespace mercury

@@ -131,6 +131,7 @@ class Session {
   uint32_t local_number() const noexcept;
   uint32_t peer_number() const noexcept;  // 0 until it is known
   FrameTag tag() const noexcept;          // once the state is kOpen
+  bool confirmed() const noexcept;        // the peer has shown that it knows the tag
   Seals* seals() const noexcept;          // the same; null: its frames have none
   const wire::HelloAck& answer()
       const noexcept;  // sent (passive) or received (active, since on_open)
@@ -185,7 +186,7 @@ class Session {
   // MTU probes end there); returns its bytes, 0 when nothing is pending.
   uint32_t build(std::span<std::byte> out, uint64_t now_ns) noexcept;
   // After on_closed: CLOSE once more, for whoever goes on sending, if this side ended the session
-  // or gave it up, and the peer knows its tag. 0: nobody waits for it. `out` as build's.
+  // or gave it up. 0: nobody can wait for it. `out` as build's.
   uint32_t repeat_close(std::span<std::byte> out);
   // After that: for whoever answers with it and must know the peer's frames. seals() is then null.
   std::unique_ptr<Seals> take_seals() noexcept;

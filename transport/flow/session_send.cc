@@ -236,7 +236,7 @@ uint32_t Session::Impl::write_close(std::span<std::byte> out) {
 }
 
 uint32_t Session::Impl::repeat_close(std::span<std::byte> out) {
-  const bool awaited = state == State::kClosed && opening.confirmed() && ending.closes();
+  const bool awaited = state == State::kClosed && opening.peer_number() != 0 && ending.closes();
   return awaited && out.size() >= kBasePayloadBytes ? write_close(out) : 0;
 }
 

@@ -125,7 +125,7 @@ TEST(Farewell, AStrangerIsAnsweredNothing) {
   Farewells farewells(10 * kSecond);
   const Endpoint peer{IpAddress::v4(10, 0, 0, 2), 7470};
   const std::array<std::byte, 40> close{};
-  farewells.keep(17, {peer, 0xfeed, nullptr}, close, 0);
+  farewells.keep(17, {peer, 0xfeed, true, nullptr}, close, 0);
   wire::Header header;
   header.session = 17;
   header.tag = 0xfeed;
@@ -148,7 +148,7 @@ TEST(Farewell, ACloseIsNotAnsweredSoNoTwoSidesAnswerEachOther) {
   Farewells farewells(10 * kSecond);
   const Endpoint peer{IpAddress::v4(10, 0, 0, 2), 7470};
   const std::array<std::byte, 40> close{};
-  farewells.keep(17, {peer, 0xfeed, nullptr}, close, 0);
+  farewells.keep(17, {peer, 0xfeed, true, nullptr}, close, 0);
   wire::Header header;
   header.session = 17;
   header.tag = 0xfeed;
@@ -160,7 +160,7 @@ TEST(Farewell, AnswersBecomeSeldomAndEnd) {
   Farewells farewells(10 * kSecond);
   const Endpoint peer{IpAddress::v4(10, 0, 0, 2), 7470};
   const std::array<std::byte, 40> close{};
-  farewells.keep(17, {peer, 0xfeed, nullptr}, close, 0);
+  farewells.keep(17, {peer, 0xfeed, true, nullptr}, close, 0);
   wire::Header header;
   header.session = 17;
   header.tag = 0xfeed;
@@ -183,13 +183,59 @@ TEST(Farewell, OfMoreThanAreKeptTheOldestIsForgotten) {
   wire::Header header;
   header.tag = 0xfeed;
   for (uint32_t number = 1; number <= Farewells::kMost + 1; ++number) {
-    farewells.keep(number, {peer, 0xfeed, nullptr}, close, number);
+    farewells.keep(number, {peer, 0xfeed, true, nullptr}, close, number);
   }
   EXPECT_EQ(farewells.size(), Farewells::kMost);
   header.session = 1;
   EXPECT_TRUE(farewells.answer(header, {}, peer, 5000).empty());
   header.session = 2;
   EXPECT_FALSE(farewells.answer(header, {}, peer, 5000).empty());
+}
+
+TEST(Farewell, ThoseThatWereNeverHeardTakeNoOthersPlaces) {
+  Farewells farewells(10 * kSecond);
+  const Endpoint peer{IpAddress::v4(10, 0, 0, 2), 7470};
+  const std::array<std::byte, 40> close{};
+  farewells.keep(1, {peer, 0xfeed, true, nullptr}, close, 0);
+  for (uint32_t number = 2; number <= Farewells::kMostUnheard + 3; ++number) {
+    farewells.keep(number, {peer, 0xfeed, false, nullptr}, close, number);
+  }
+  EXPECT_EQ(farewells.size(), Farewells::kMostUnheard + 1);
+  wire::Header header;
+  header.tag = 0xfeed;
+  for (const auto& [number, kept] : {std::pair(1U, true), {2U, false}, {3U, false}, {4U, true}}) {
+    header.session = number;
+    EXPECT_EQ(!farewells.answer(header, {}, peer, 5000).empty(), kept) << number;
+  }
+  farewells.expire(11 * kSecond);
+  EXPECT_EQ(farewells.size(), 0U);
+}
+
+// It had HELLO_ACK, and what it said then was lost, as was the CLOSE.
+TEST(Farewell, WhoWasNeverHeardHearsOfTheEndWhenItSpeaks) {
+  for (const uint32_t features : {0U, uint32_t{wire::kFeatureSeals}}) {
+    SCOPED_TRACE(features);
+    Lab lab(4);
+    lab.b().features = features;
+    lab.a().connect(kToken, lab.b().port->info().local, features);
+    ASSERT_TRUE(lab.run([&] { return lab.b().engine.session_count() == 1; }));
+    lab.network.block(sim::HostId(0), sim::HostId(1));
+    ASSERT_TRUE(lab.run([&] { return !lab.a().opened.empty(); }));
+    lab.network.set_faults(nothing_arrives());
+    const Token token(lab.b().next_token - 1);
+    lab.b().send(command::CloseSession{token, Errc::kAgain, "others asked for it since"});
+    lab.run_for(10 * kMs);
+    ASSERT_TRUE(lab.b().opened.empty());
+    ASSERT_EQ(lab.b().closed.count(token), 1U);
+    ASSERT_TRUE(lab.a().closed.empty());
+    lab.network.set_faults({});
+    lab.network.unblock(sim::HostId(0), sim::HostId(1));
+    const uint64_t from_ns = lab.network.now_ns();
+    ASSERT_TRUE(lab.run([&] { return !lab.a().closed.empty(); }));
+    EXPECT_LT(lab.network.now_ns() - from_ns, 3 * kSecond);
+    EXPECT_EQ(lab.a().closed[kToken], Errc::kAgain);
+    EXPECT_EQ(lab.a().closed_text[kToken], "others asked for it since");
+  }
 }
 
 }  // namespace
