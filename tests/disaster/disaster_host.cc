@@ -1,7 +1,10 @@
 #include "tests/disaster/disaster_host.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+
+#include "transport/engine/shared_link.h"
 
 namespace mercury::disaster {
 namespace {
@@ -30,6 +33,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   // As a daemon has, where strangers ask for them: the bounds on those add up to fewer.
   config.lane.engine.max_sessions = scenario.attacked() ? 1024 : 128;
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
+  if (plan.lanes > 1) config.lane.engine.link = std::make_shared<SharedLink>();
   config.lane.exchange.sends.scheduler = {32, config.lane.engine.max_sessions, 2048, 65536};
   config.lane.exchange.sends.reserved_ranges = 256;
   config.policy.leave_grace_ns = kGraceNs;

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
@@ -281,8 +284,9 @@ TEST(Cluster, WhatStaysOnItsHostTakesNothingOfTheLink) {
 }
 
 // A server's host has more engines than the others, and so the job uses one of them: how long that
-// takes where the link's round trip is much more than may wait before it.
-uint64_t rounds_take_ns(uint32_t idle_engines) {
+// takes where the link's round trip is much more than may wait before it. Peers of other jobs may
+// send to the other engines, and send that part of it in all; none: none may.
+uint64_t rounds_take_ns(uint32_t other_engines, std::optional<double> demand = {}) {
   ClusterConfig config;
   config.workers = 4;
   config.servers = 1;
@@ -292,8 +296,11 @@ uint64_t rounds_take_ns(uint32_t idle_engines) {
   lane.engine.link = std::make_shared<SharedLink>();
   config.server_lane = lane;
   std::vector<std::unique_ptr<SharedLink::Place>> others;
-  for (uint32_t i = 0; i < idle_engines; ++i) {
+  for (uint32_t i = 0; i < other_engines; ++i) {
     others.push_back(std::make_unique<SharedLink::Place>(lane.engine.link));
+    others.back()->note_receives(demand.has_value());
+    others.back()->note_demand(static_cast<uint64_t>(
+        demand.value_or(0) * static_cast<double>(config.link.bytes_per_second) / other_engines));
   }
   SimCluster cluster(config);
   OpenJob request = job();
@@ -319,6 +326,14 @@ uint64_t rounds_take_ns(uint32_t idle_engines) {
 TEST(Cluster, AnEngineToWhichAloneIsSentIsGrantedTheWholeLink) {
   const uint64_t alone_ns = rounds_take_ns(0);
   EXPECT_LT(rounds_take_ns(7), alone_ns + alone_ns / 20);
+}
+
+// Other jobs use the other engines, and compute, or send a little.
+TEST(Cluster, AnEngineIsGrantedWhatPeersDoNotSendToTheOthers) {
+  const auto alone_ns = static_cast<double>(rounds_take_ns(0));
+  EXPECT_LT(static_cast<double>(rounds_take_ns(7, 0)), alone_ns * 1.05);
+  EXPECT_LT(static_cast<double>(rounds_take_ns(7, 0.25)), alone_ns * 1.4);
+  EXPECT_GT(static_cast<double>(rounds_take_ns(7, 1)), alone_ns * 2) << "its eighth, and a queue";
 }
 
 // One seed decides shape and faults of each run.

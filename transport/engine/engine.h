@@ -123,8 +123,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         cut_(port.info().max_udp_payload),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes, config.link,
                port.info().flush_is_system_call),
-        credit_rate_(part_of_link()),
-        credit_(credit_rate_, config.incast_queue_bytes, config.session.delay_target_ns,
+        credit_(pacer_.idle_part(), config.incast_queue_bytes, config.session.delay_target_ns,
                 config.tx_bound_bytes),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
         tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {
@@ -346,8 +345,6 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();
-  // What peers may send to this engine: an equal part for each to which peers may.
-  uint64_t part_of_link() const noexcept { return pacer_.rate() / pacer_.receivers(); }
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
   uint32_t report_events();
 
@@ -371,7 +368,6 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;
-  uint64_t credit_rate_;    // part_of_link(), as credit_ knows it
   CreditAllocator credit_;  // what peers may have in flight towards this engine
   const uint32_t rx_burst_, tx_burst_;
   std::array<RxFrame, kBurst> burst_{};

@@ -335,13 +335,14 @@ void Engine<P, S>::stop() {
 template <Port P, Service S>
 void Engine<P, S>::follow_link_rate() {
   const uint64_t rate = port_.link_bytes_per_second();
-  const bool other_rate = rate != pacer_.rate();
-  if (other_rate) pacer_.set_rate(rate, now_ns_);
   pacer_.note_receives(credit_.receives());
-  if (part_of_link() == credit_rate_) return;
-  credit_rate_ = part_of_link();
-  other_rate ? credit_.set_rate(credit_rate_) : credit_.set_part(credit_rate_);
-  divide_credit();
+  if (rate != pacer_.rate()) {
+    pacer_.set_rate(rate, now_ns_);
+    credit_.set_rate(pacer_.idle_part());
+    divide_credit();
+  } else if (pacer_.shares_link() && credit_.due(now_ns_)) {
+    divide_credit();  // others' parts may be larger, though nothing comes here any more
+  }
 }
 
 template <Port P, Service S>

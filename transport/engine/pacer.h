@@ -95,11 +95,20 @@ class Pacer {
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
-  // How many of the engines that share the link peers may send to, this one too if it has said so;
-  // one at least.
-  uint32_t receivers() const noexcept { return place_ ? std::max(place_->receivers(), 1U) : 1; }
+  bool shares_link() const noexcept { return place_ != nullptr; }
   void note_receives(bool receives) noexcept {
     if (place_) place_->note_receives(receives);
+  }
+  // What peers may send to this engine before it hears them: an equal part for each of those that
+  // share the link to which peers may send.
+  [[gnu::cold]] uint64_t idle_part() const noexcept {
+    return place_ ? rate_ / std::max(place_->receivers(), 1U) : rate_;
+  }
+  // What they may when they would send so much, in bytes a second: by what they would to others.
+  // More than the idle part only where those know of them.
+  [[gnu::cold]] uint64_t part_for(uint64_t demand) noexcept {
+    if (!place_) return rate_;
+    return place_->note_demand(demand) && demand != 0 ? place_->part_of(rate_) : idle_part();
   }
   // The link carries another rate from now on: what is ahead of it stays ahead, but for what
   // several engines have there, for each of which it changes.

@@ -1,8 +1,8 @@
-// One link over which several engines of a process send: what all of them have ahead of it, and
-// whose turn it is. An engine that has nothing to send leaves its part to the others; of those that
-// have, each sends about as many bytes as another, less evenly where the link carries more during a
-// pass than the bound (Pacer). One whose thread stood still gets
-// kArrearsBytes of what it missed, and the link never waits for it (Pacer).
+// One link over which several engines of a process send and receive: what all of them have ahead of
+// it, whose turn it is, and what peers may send to each. An engine that has nothing to send leaves
+// its part to the others; of those that have, each sends about as many bytes as another, less
+// evenly where the link carries more during a pass than the bound (Pacer). One whose thread stood
+// still gets kArrearsBytes of what it missed, and the link never waits for it (Pacer).
 //
 // Paper: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with engines as flows. Here
 // the tags are read, not sorted, and the readers race: what that costs is a frame's turn.
@@ -57,7 +57,7 @@ class SharedLink {
   class Place;
 
   LinkClock& clock() noexcept { return clock_; }
-  // Those that have a place, and of them those to which peers send.
+  // Those that have a place, and of them those to which peers may send.
   uint32_t engines() const noexcept { return engines_.load(std::memory_order_relaxed); }
   uint32_t receivers() const noexcept { return receivers_.load(std::memory_order_relaxed); }
 
@@ -68,6 +68,7 @@ class SharedLink {
     std::atomic<uint64_t> waits_at_bytes{kWaitsNot};  // the start tag of its next frame
     std::atomic<uint64_t> pass_ns{0};                 // how long its passes take
     std::atomic<uint64_t> begun_ns{0};                // the last of them
+    std::atomic<uint64_t> demand{0};                  // note_demand()'s
   };
 
   // With every frame.
@@ -94,6 +95,7 @@ class SharedLink::Place {
   ~Place() {
     note_nothing_waits();
     note_receives(false);
+    note_demand(0);
     if (own_ != nullptr) own_->taken.store(false, std::memory_order_release);
     link_->engines_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -107,6 +109,32 @@ class SharedLink::Place {
     link_->receivers_.fetch_add(receives ? 1 : ~uint32_t{0}, std::memory_order_relaxed);
   }
   uint32_t receivers() const noexcept { return link_->receivers(); }
+  // What peers would send to it, in bytes a second: 0 while they send nothing. Whether the others
+  // have known since before that they send.
+  bool note_demand(uint64_t bytes_per_second) noexcept {
+    const bool known = demand_ != 0;
+    if (bytes_per_second == demand_) return known;
+    demand_ = bytes_per_second;
+    if (own_ != nullptr) own_->demand.store(demand_, std::memory_order_relaxed);
+    return known;
+  }
+  // Of a link of that rate, for an engine to which peers send: as much as each other one to which
+  // they do, and what these leave of theirs.
+  uint64_t part_of(uint64_t rate) const noexcept {
+    if (own_ == nullptr) return rate / std::max(receivers(), 1U);
+    const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
+    std::array<uint64_t, kTurns> demands;
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < used; ++i) {
+      if (&link_->turns_[i] == own_) continue;
+      demands[others] = link_->turns_[i].demand.load(std::memory_order_relaxed);
+      if (demands[others] != 0) ++others;
+    }
+    const uint64_t even = rate / (others + 1);
+    uint64_t part = rate;
+    for (uint32_t i = 0; i < others; ++i) part -= std::min(demands[i], even);
+    return part;
+  }
 
   // What those say that wait for the link.
   struct Waiting {
@@ -178,6 +206,7 @@ class SharedLink::Place {
   bool goes_on_ = false;     // since its last frame it has had more to send
   bool waits_ = false;
   bool receives_ = false;
+  uint64_t demand_ = 0;
 };
 
 }  // namespace mercury

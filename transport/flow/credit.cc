@@ -40,6 +40,8 @@ constexpr uint64_t kFreeMeasurements = 8;
 constexpr uint64_t kStandingFrames = 4;
 constexpr uint64_t kStandingNs = 20'000;  // engines look at their ports more often
 constexpr uint64_t kFrameBytes = IncastQueue::kFrameBytes;
+// Bytes a second: less is no tensor's.
+constexpr uint64_t kLeastDemand = 10'000;
 // Dividing takes some 20 ns per sender: a few percent of a processor.
 constexpr uint64_t kEpochPerSenderNs = 400;
 
@@ -85,7 +87,7 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
 
 void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
   told_ = link_bytes_per_second != 0;
-  rate_ = link_bytes_per_second;
+  rate_ = idle_rate_ = link_bytes_per_second;
   arrivals_ = ArrivalRate();
   queue_ = IncastQueue(queue_.configured_bytes(), longest_queue_bytes());
   free_bytes_ = free_share_ = 0;
@@ -96,6 +98,15 @@ void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
   }
   active_ = 0;
   next_ns_ = 0;
+}
+
+void CreditAllocator::set_part(uint64_t bytes_per_second, uint64_t idle_bytes_per_second) noexcept {
+  if (idle_bytes_per_second != idle_rate_) {
+    for (Sender& sender : senders_) sender.changed = sender.present;
+  }
+  rate_ = bytes_per_second;
+  idle_rate_ = idle_bytes_per_second;
+  queue_.cut_to_longest(longest_queue_bytes());
 }
 
 uint32_t CreditAllocator::registered_senders() const noexcept {
@@ -134,10 +145,11 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
   if (rate_ == 0 || expected_ <= 1 || slot.value >= jobs_.size()) return kUnbounded;
   const JobCredit& job = jobs_[slot.value];
   if (job.senders == 0) return kUnbounded;
-  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes());
+  const uint64_t in_flight = carried_bytes(idle_rate_, rtt_ns_);
+  const uint64_t share = equal_share(job, in_flight + queue_.configured_bytes());
   if (share >= largest_frame()) return share;
   // To the nearest unit: an idle grant has few of them.
-  const uint64_t rate = equal_share(job, carried_bytes(wire::kIdleGrantNs));
+  const uint64_t rate = equal_share(job, carried_bytes(idle_rate_, wire::kIdleGrantNs));
   return std::min(share, rate + wire::kGrantUnitBytes / 2);
 }
 
@@ -169,7 +181,7 @@ uint16_t CreditAllocator::units(uint64_t bytes) noexcept {
 void CreditAllocator::follow() noexcept {
   const uint64_t rate = arrivals_.bytes_per_second();
   if (8 * (std::max(rate, rate_) - std::min(rate, rate_)) <= rate_) return;
-  rate_ = rate;
+  rate_ = idle_rate_ = rate;
   queue_.set_longest(longest_queue_bytes());
   next_ns_ = 0;
 }
@@ -193,6 +205,7 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes, 
   if (active_++ > 0) return;
   // While nobody sent, nothing showed what the link is like.
   measured_ns_ = now_ns;
+  demand_ = kAnyDemand;
   for (Sender& other : senders_) other.arrived_bytes = 0;
 }
 
@@ -224,7 +237,28 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
+  note_demand(arrived, carried);
   queue_.on_measured(arrived, carried, senders(arrived), now_ns);
+}
+
+uint64_t CreditAllocator::demand(uint64_t received_bytes, uint64_t now_ns) noexcept {
+  const uint64_t received = received_bytes - std::exchange(received_bytes_, received_bytes);
+  const uint64_t passed_ns = std::min(now_ns - std::exchange(asked_ns_, now_ns), kLongestMeasureNs);
+  if (active_ > 0) return demand_;
+  if (expected_ == 1) note_demand(received, carried_bytes(passed_ns));
+  return expected_ == 1 && demand_ > kLeastDemand ? demand_ : 0;
+}
+
+// What they sent in bursts they may send again: it falls by eighths.
+void CreditAllocator::note_demand(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept {
+  const uint64_t grown = arrived_bytes + arrived_bytes / kDemandGrowth;
+  if (grown >= carried_bytes) {
+    demand_ = carried_bytes == 0 ? demand_ : kAnyDemand;
+    return;
+  }
+  const uint64_t lately = rate_ / 1024 * (grown * 1024 / carried_bytes);
+  const uint64_t before = std::min(demand_, rate_);
+  demand_ = std::max({lately, before - before / kDemandGrowth, uint64_t{1}});
 }
 
 IncastQueue::Senders CreditAllocator::senders(uint64_t arrived_bytes) noexcept {
@@ -241,9 +275,10 @@ void CreditAllocator::find_idle() noexcept {
   for (uint32_t slot = 0; slot < jobs_.size(); ++slot) {
     JobCredit& job = jobs_[slot];
     job.idle_bytes = idle_bytes(JobSlot(static_cast<uint16_t>(slot)));
-    job.idle_by_rate = job.idle_bytes < largest_frame() &&
-                       equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes()) >=
-                           equal_share(job, carried_bytes(wire::kIdleGrantNs));
+    job.idle_by_rate =
+        job.idle_bytes < largest_frame() &&
+        equal_share(job, carried_bytes(idle_rate_, rtt_ns_) + queue_.configured_bytes()) >=
+            equal_share(job, carried_bytes(idle_rate_, wire::kIdleGrantNs));
   }
 }
 

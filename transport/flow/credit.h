@@ -66,6 +66,7 @@ class CreditAllocator {
                   uint64_t ahead_bytes = 0)
       : told_(link_bytes_per_second != 0),
         rate_(link_bytes_per_second),
+        idle_rate_(link_bytes_per_second),
         delay_target_ns_(delay_target_ns),
         ahead_bytes_(ahead_bytes),
         queue_(queue_bytes, longest_queue_bytes()) {}
@@ -83,11 +84,15 @@ class CreditAllocator {
   // is void. To be followed by divide().
   void set_rate(uint64_t link_bytes_per_second) noexcept;
   // Others have a larger or smaller part of the same link from now on: what was learnt of it stays.
-  void set_part(uint64_t bytes_per_second) noexcept {
-    rate_ = bytes_per_second;
-    queue_.cut_to_longest(longest_queue_bytes());
-    next_ns_ = 0;
-  }
+  // `idle_bytes_per_second`: of what its peers are told that have not sent for a while. To be
+  // followed by divide().
+  [[gnu::cold]] void set_part(uint64_t bytes_per_second, uint64_t idle_bytes_per_second) noexcept;
+  // What peers would send, in bytes a second, if they might: an eighth more than they did lately.
+  // At most kAnyDemand, where that is more than they may or nothing is known; 0 while none sends.
+  // `received_bytes`: all that ever came to the engine, which is what a single sender's is known
+  // by.
+  [[gnu::cold]] uint64_t demand(uint64_t received_bytes, uint64_t now_ns) noexcept;
+  static constexpr uint64_t kAnyDemand = ~uint64_t{0};
 
   // --- datapath ---
   struct Signs {             // of a datagram
@@ -153,6 +158,8 @@ class CreditAllocator {
   // Of what a measured link carries: so much more in flight, or it would never be seen to carry
   // more. BBR's.
   static constexpr uint64_t kProbe = 4;
+  // So much more than they send peers would, or it would never be seen that they would.
+  static constexpr uint64_t kDemandGrowth = 8;
 
   struct Sender {
     JobSlot job;
@@ -206,6 +213,7 @@ class CreditAllocator {
             Signs signs) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
+  [[gnu::cold]] void note_demand(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept;
   IncastQueue::Senders senders(uint64_t arrived_bytes) noexcept;
   void find_idle() noexcept;
   void count_active(uint64_t now_ns) noexcept;
@@ -230,9 +238,10 @@ class CreditAllocator {
   uint16_t told_units(const Sender& sender) const noexcept;
   // Until one came, of what paces itself below a frame per round trip.
   uint64_t largest_frame() const noexcept { return frame_bytes_ == 0 ? 9'000 : frame_bytes_; }
-  uint64_t carried_bytes(uint64_t ns) const noexcept {  // in two parts that stay below 2^64
-    constexpr uint64_t kMega = 1'000'000;
-    return rate_ / kMega * ns / 1'000 + rate_ % kMega * ns / (1'000 * kMega);
+  uint64_t carried_bytes(uint64_t ns) const noexcept { return carried_bytes(rate_, ns); }
+  static uint64_t carried_bytes(uint64_t rate, uint64_t ns) noexcept {
+    constexpr uint64_t kMega = 1'000'000;  // in two parts that stay below 2^64
+    return rate / kMega * ns / 1'000 + rate % kMega * ns / (1'000 * kMega);
   }
   JobCredit* job_of(const Sender& sender) noexcept {
     return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
@@ -251,6 +260,10 @@ class CreditAllocator {
 
   bool told_;  // the rate; else it is what arrivals show
   uint64_t rate_;
+  uint64_t idle_rate_;  // set_part()'s
+  uint64_t demand_ = kAnyDemand;
+  uint64_t received_bytes_ = 0;  // when demand() was last asked
+  uint64_t asked_ns_ = 0;
   ArrivalRate arrivals_;
   uint64_t delay_target_ns_;
   uint64_t ahead_bytes_;

@@ -265,5 +265,38 @@ TEST_P(SharedLinkTest, ThreadsLoseNothingOfWhatOthersGaveIt) {
   EXPECT_EQ(link->clock().free_at_ns(), 4 * kFrames * kFrame);
 }
 
+// What peers send to one engine is what they do not send to another.
+TEST(SharedLink, WhatPeersMaySendIsDividedByWhatTheySend) {
+  auto link = std::make_shared<SharedLink>();
+  std::vector<std::unique_ptr<Pacer>> engines;
+  for (int i = 0; i < 4; ++i) {
+    engines.push_back(std::make_unique<Pacer>(kRate, kBound, link));
+    engines.back()->note_receives(i < 3);
+  }
+  for (const auto& engine : engines) EXPECT_EQ(engine->idle_part(), kRate / 3);
+  EXPECT_EQ(engines[0]->part_for(0), kRate / 3);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate / 3) << "the others have heard of it just now";
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate);
+  EXPECT_EQ(engines[1]->part_for(kNever), kRate / 3);
+  EXPECT_EQ(engines[1]->part_for(kNever), kRate / 2);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate / 2);
+  // One takes little: the other has what it leaves, and the little one its own when it wants it.
+  engines[1]->part_for(kRate / 10);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate - kRate / 10);
+  EXPECT_EQ(engines[1]->part_for(kRate / 10), kRate / 2);
+  engines[2]->part_for(kRate / 5);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate - kRate / 10 - kRate / 5);
+  engines[2]->part_for(kNever);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate - kRate / 10 - kRate / 3);
+  // Others fall silent, or end.
+  engines[1]->part_for(0);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate / 2);
+  engines.erase(engines.begin() + 2);
+  EXPECT_EQ(engines[0]->part_for(kNever), kRate);
+  EXPECT_EQ(engines[0]->idle_part(), kRate / 2);
+  // Nobody else sends over its link.
+  EXPECT_EQ(Pacer(kRate, kBound).part_for(0), kRate);
+}
+
 }  // namespace
 }  // namespace mercury

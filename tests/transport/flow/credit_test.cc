@@ -97,6 +97,60 @@ TEST_F(CreditTest, AnotherRateOfTheLinkDividesAnew) {
   EXPECT_EQ(told[5], std::pair(uint16_t{0}, uint16_t{0}));  // not bounded
 }
 
+// Beside what others send to engines of the same link.
+TEST_F(CreditTest, APartOfTheLinkIsDividedAndAnotherIsToldToThoseThatAreSilent) {
+  marks = false;
+  job(0, 8);
+  for (uint32_t i = 0; i < 4; ++i) active[i] = 5;
+  epoch(active, 100);
+  credit.set_part(kRate / 2, kRate / 8);
+  divide();
+  const auto path = static_cast<double>(kRate) / 1e9 * kPathRtt;
+  EXPECT_LT(static_cast<double>(granted()), path / 2 + kDelayTarget / 2 * (kRate / 2) / 1e9);
+  EXPECT_NEAR(8.0 * told[5].second * wire::kGrantUnitBytes, path / 8 + kQueue,
+              8 * wire::kGrantUnitBytes);
+  EXPECT_EQ(told[5].first, told[5].second) << "it has sent nothing for a while";
+}
+
+TEST_F(CreditTest, ItsDemandIsWhatPeersSendAndALittleMore) {
+  job(0, 4);
+  EXPECT_EQ(credit.demand(0, now_ns), 0U);
+  for (uint32_t i = 0; i < 4; ++i) active[i] = 5;
+  epoch(active);
+  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand) << "nothing is known yet";
+  epoch(active, 100, {}, 0.99);
+  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand);
+  epoch(active, 2'000, {}, 0.25);
+  EXPECT_NEAR(static_cast<double>(credit.demand(0, now_ns)), kRate * 0.25 * 9 / 8, kRate * 0.02);
+  epoch(active, 100, {}, 0.99);
+  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand) << "they may send so again";
+  now_ns += 1'000'000'000;
+  divide();
+  EXPECT_EQ(credit.demand(0, now_ns), 0U);
+}
+
+// It has no bounds, so nothing is counted but what comes to the engine.
+TEST_F(CreditTest, TheDemandOfASingleSenderIsWhatComes) {
+  job(0, 1);
+  uint64_t received = 0;
+  const auto demand_after = [&](double load, int times) {
+    uint64_t demand = 0;
+    for (int i = 0; i < times; ++i) {
+      now_ns += kEpoch;
+      received += static_cast<uint64_t>(load * kRate / 1e9 * kEpoch);
+      demand = credit.demand(received, now_ns);
+    }
+    return static_cast<double>(demand);
+  };
+  demand_after(0, 1'000);
+  EXPECT_EQ(demand_after(0, 1), 0);
+  EXPECT_NEAR(demand_after(0.25, 1), kRate * 0.25 * 9 / 8, kRate * 0.01);
+  EXPECT_NEAR(demand_after(0.5, 100), kRate * 0.5 * 9 / 8, kRate * 0.01);
+  EXPECT_EQ(demand_after(1, 1), static_cast<double>(CreditAllocator::kAnyDemand));
+  EXPECT_GT(demand_after(0, 1), kRate * 0.8) << "it may send so again";
+  EXPECT_EQ(demand_after(0, 1'000), 0);
+}
+
 TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {
   job(0, 8);
   const uint64_t each = told[5].second * wire::kGrantUnitBytes;
