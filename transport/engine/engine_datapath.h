@@ -164,9 +164,9 @@ void Engine<P, S>::refuse_datagram(SessionSlot slot, SessionEntry& entry,
 
 template <Port P, Service S>
 void Engine<P, S>::divide_credit() noexcept {
-  if (pacer_.shares_link() && pacer_.rate() != 0) [[unlikely]]
-    credit_.set_part(pacer_.part_for(credit_.demand(counters_.get(Counter::kRxBytes), now_ns_)),
-                     pacer_.idle_part());
+  const bool shares = pacer_.shares_link() && pacer_.rate() != 0;
+  if (shares) [[unlikely]]
+    credit_.set_part(pacer_.part_of_link(now_ns_), pacer_.idle_part());
   credit_.divide(now_ns_, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
     if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
@@ -174,6 +174,8 @@ void Engine<P, S>::divide_credit() noexcept {
     return CreditAllocator::PathState{session.least_rtt_ns(), session.marked_frames(),
                                       session.take_missing(now_ns_)};
   });
+  if (shares) [[unlikely]]
+    pacer_.note_demand(credit_.demand(), credit_.demand_until_ns(now_ns_));
 }
 
 template <Port P, Service S>

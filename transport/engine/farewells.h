@@ -7,7 +7,8 @@
 // and no two sides answer each other: a CLOSE is not. What was the peer's and is sent again by
 // another is answered, too: to the peer, with what it has a right to hear. So this holds for a
 // session from whose peer nothing had come yet: it may have asked in somebody else's name, who then
-// never says anything, and such sessions take no others' places.
+// never says anything. Such sessions take no others' places, and there are few: where strangers
+// make many the peer that was not heard waits a peer time-out, as it would where nothing is kept.
 //
 // Paper: RFC 9000 section 10.2.1 (closing state; the packet itself is kept).
 // Owner/thread: one engine. Cold.

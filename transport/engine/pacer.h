@@ -104,11 +104,15 @@ class Pacer {
   [[gnu::cold]] uint64_t idle_part() const noexcept {
     return place_ ? rate_ / std::max(place_->receivers(), 1U) : rate_;
   }
-  // What they may when they would send so much, in bytes a second: by what they would to others.
-  // More than the idle part only where those know of them.
-  [[gnu::cold]] uint64_t part_for(uint64_t demand) noexcept {
-    if (!place_) return rate_;
-    return place_->note_demand(demand) && demand != 0 ? place_->part_of(rate_) : idle_part();
+  // What they may when they send, by what they do to others.
+  [[gnu::cold]] uint64_t part_of_link(uint64_t now_ns) const noexcept {
+    return place_ && place_->has_demand(now_ns) ? place_->part_of(rate_, now_ns) : idle_part();
+  }
+  // For those others: so much they would send to this engine, in bytes a second, until then. What
+  // they leave is its own from its next division on: they have had a while, but not all of them
+  // may have divided.
+  [[gnu::cold]] void note_demand(uint64_t bytes_per_second, uint64_t until_ns) noexcept {
+    if (place_) place_->note_demand(bytes_per_second, until_ns);
   }
   // The link carries another rate from now on: what is ahead of it stays ahead, but for what
   // several engines have there, for each of which it changes.

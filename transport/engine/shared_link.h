@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -51,7 +52,8 @@ class SharedLink {
   static constexpr uint64_t kTurnBytes = 16 * 1024;
   // What an engine that could not send for a while may send before the others do.
   static constexpr uint64_t kArrearsBytes = 4 * kTurnBytes;
-  // Engines that take turns. Those beyond have none: they get what nobody else takes.
+  // Engines that take turns. Those beyond have none: they get what nobody else takes, and what
+  // peers may send to them takes nothing of what they may send to the others.
   static constexpr uint32_t kTurns = 64;
 
   class Place;
@@ -69,6 +71,7 @@ class SharedLink {
     std::atomic<uint64_t> pass_ns{0};                 // how long its passes take
     std::atomic<uint64_t> begun_ns{0};                // the last of them
     std::atomic<uint64_t> demand{0};                  // note_demand()'s
+    std::atomic<uint64_t> demand_until_ns{0};
   };
 
   // With every frame.
@@ -95,7 +98,7 @@ class SharedLink::Place {
   ~Place() {
     note_nothing_waits();
     note_receives(false);
-    note_demand(0);
+    if (own_ != nullptr) own_->demand.store(0, std::memory_order_relaxed);
     if (own_ != nullptr) own_->taken.store(false, std::memory_order_release);
     link_->engines_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -109,31 +112,33 @@ class SharedLink::Place {
     link_->receivers_.fetch_add(receives ? 1 : ~uint32_t{0}, std::memory_order_relaxed);
   }
   uint32_t receivers() const noexcept { return link_->receivers(); }
-  // What peers would send to it, in bytes a second: 0 while they send nothing. Whether the others
-  // have known since before that they send.
-  bool note_demand(uint64_t bytes_per_second) noexcept {
-    const bool known = demand_ != 0;
-    if (bytes_per_second == demand_) return known;
-    demand_ = bytes_per_second;
-    if (own_ != nullptr) own_->demand.store(demand_, std::memory_order_relaxed);
-    return known;
+  // What peers would send to it, in bytes a second, for others to leave to it until then or until
+  // it says something else; 0: they send nothing.
+  void note_demand(uint64_t bytes_per_second, uint64_t until_ns) noexcept {
+    if (own_ == nullptr) return;
+    own_->demand_until_ns.store(until_ns, std::memory_order_relaxed);
+    own_->demand.store(bytes_per_second, std::memory_order_relaxed);
   }
-  // Of a link of that rate, for an engine to which peers send: as much as each other one to which
-  // they do, and what these leave of theirs.
-  uint64_t part_of(uint64_t rate) const noexcept {
-    if (own_ == nullptr) return rate / std::max(receivers(), 1U);
-    const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
+  // Whether others leave it something.
+  bool has_demand(uint64_t now_ns) const noexcept {
+    return own_ != nullptr && demand_of(*own_, now_ns) != 0;
+  }
+  // Of a link of that rate, for an engine to which peers would send more: what is left when each
+  // engine has what they would send to it, and none of those that want more has more than another
+  // (max-min fair).
+  uint64_t part_of(uint64_t rate, uint64_t now_ns) const noexcept {
     std::array<uint64_t, kTurns> demands;
-    uint32_t others = 0;
+    size_t others = 0;
+    const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
     for (uint32_t i = 0; i < used; ++i) {
       if (&link_->turns_[i] == own_) continue;
-      demands[others] = link_->turns_[i].demand.load(std::memory_order_relaxed);
+      demands[others] = demand_of(link_->turns_[i], now_ns);
       if (demands[others] != 0) ++others;
     }
-    const uint64_t even = rate / (others + 1);
-    uint64_t part = rate;
-    for (uint32_t i = 0; i < others; ++i) part -= std::min(demands[i], even);
-    return part;
+    std::sort(demands.begin(), demands.begin() + static_cast<ptrdiff_t>(others));
+    uint64_t left = rate;
+    for (size_t i = 0; i < others; ++i) left -= std::min(demands[i], left / (others + 1 - i));
+    return left;
   }
 
   // What those say that wait for the link.
@@ -193,6 +198,10 @@ class SharedLink::Place {
     while (before < to && !number.compare_exchange_weak(before, to, std::memory_order_relaxed)) {
     }
   }
+  static uint64_t demand_of(const Turn& turn, uint64_t now_ns) noexcept {
+    const uint64_t demand = turn.demand.load(std::memory_order_relaxed);
+    return now_ns <= turn.demand_until_ns.load(std::memory_order_relaxed) ? demand : 0;
+  }
   // Who had nothing to send for a while has saved nothing by it; who could not, a little.
   uint64_t next_start_bytes() const noexcept {
     const uint64_t served = link_->served_bytes_.load(std::memory_order_relaxed);
@@ -206,7 +215,6 @@ class SharedLink::Place {
   bool goes_on_ = false;     // since its last frame it has had more to send
   bool waits_ = false;
   bool receives_ = false;
-  uint64_t demand_ = 0;
 };
 
 }  // namespace mercury

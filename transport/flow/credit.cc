@@ -40,8 +40,6 @@ constexpr uint64_t kFreeMeasurements = 8;
 constexpr uint64_t kStandingFrames = 4;
 constexpr uint64_t kStandingNs = 20'000;  // engines look at their ports more often
 constexpr uint64_t kFrameBytes = IncastQueue::kFrameBytes;
-// Bytes a second: less is no tensor's.
-constexpr uint64_t kLeastDemand = 10'000;
 // Dividing takes some 20 ns per sender: a few percent of a processor.
 constexpr uint64_t kEpochPerSenderNs = 400;
 
@@ -106,7 +104,8 @@ void CreditAllocator::set_part(uint64_t bytes_per_second, uint64_t idle_bytes_pe
   }
   rate_ = bytes_per_second;
   idle_rate_ = idle_bytes_per_second;
-  queue_.cut_to_longest(longest_queue_bytes());
+  uncounted_ = 0;
+  queue_.bound(longest_queue_bytes());
 }
 
 uint32_t CreditAllocator::registered_senders() const noexcept {
@@ -241,19 +240,11 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
   queue_.on_measured(arrived, carried, senders(arrived), now_ns);
 }
 
-uint64_t CreditAllocator::demand(uint64_t received_bytes, uint64_t now_ns) noexcept {
-  const uint64_t received = received_bytes - std::exchange(received_bytes_, received_bytes);
-  const uint64_t passed_ns = std::min(now_ns - std::exchange(asked_ns_, now_ns), kLongestMeasureNs);
-  if (active_ > 0) return demand_;
-  if (expected_ == 1) note_demand(received, carried_bytes(passed_ns));
-  return expected_ == 1 && demand_ > kLeastDemand ? demand_ : 0;
-}
-
 // What they sent in bursts they may send again: it falls by eighths.
 void CreditAllocator::note_demand(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept {
   const uint64_t grown = arrived_bytes + arrived_bytes / kDemandGrowth;
   if (grown >= carried_bytes) {
-    demand_ = carried_bytes == 0 ? demand_ : kAnyDemand;
+    demand_ = kAnyDemand;
     return;
   }
   const uint64_t lately = rate_ / 1024 * (grown * 1024 / carried_bytes);

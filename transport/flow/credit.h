@@ -89,9 +89,12 @@ class CreditAllocator {
   [[gnu::cold]] void set_part(uint64_t bytes_per_second, uint64_t idle_bytes_per_second) noexcept;
   // What peers would send, in bytes a second, if they might: an eighth more than they did lately.
   // At most kAnyDemand, where that is more than they may or nothing is known; 0 while none sends.
-  // `received_bytes`: all that ever came to the engine, which is what a single sender's is known
-  // by.
-  [[gnu::cold]] uint64_t demand(uint64_t received_bytes, uint64_t now_ns) noexcept;
+  // From the first set_part() on a single sender is counted, too. Cold, both.
+  uint64_t demand() const noexcept { return active_ == 0 ? 0 : demand_; }
+  // Who has not divided again by then has heard nothing since.
+  uint64_t demand_until_ns(uint64_t now_ns) const noexcept {
+    return now_ns + std::max(2 * (next_ns_ - now_ns), kLeastDemandNs);
+  }
   static constexpr uint64_t kAnyDemand = ~uint64_t{0};
 
   // --- datapath ---
@@ -102,7 +105,7 @@ class CreditAllocator {
   // `bytes`: of the frame, as grants count them.
   void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes, uint64_t now_ns,
                    Signs signs = {false, false}) noexcept {
-    if (expected_ <= 1) return;  // nothing is to be divided
+    if (expected_ <= uncounted_) return;  // nothing is to be divided
     if (!told_ && !is_near(session) && arrivals_.add(bytes, now_ns)) follow();
     if (rate_ == 0) return;
     note(session.value, priority, bytes, now_ns, signs);
@@ -160,6 +163,8 @@ class CreditAllocator {
   static constexpr uint64_t kProbe = 4;
   // So much more than they send peers would, or it would never be seen that they would.
   static constexpr uint64_t kDemandGrowth = 8;
+  // Passes of an engine that is busy with others take less.
+  static constexpr uint64_t kLeastDemandNs = 1'000'000;
 
   struct Sender {
     JobSlot job;
@@ -262,8 +267,7 @@ class CreditAllocator {
   uint64_t rate_;
   uint64_t idle_rate_;  // set_part()'s
   uint64_t demand_ = kAnyDemand;
-  uint64_t received_bytes_ = 0;  // when demand() was last asked
-  uint64_t asked_ns_ = 0;
+  uint32_t uncounted_ = 1;  // so few senders are not counted
   ArrivalRate arrivals_;
   uint64_t delay_target_ns_;
   uint64_t ahead_bytes_;

@@ -13,6 +13,7 @@ constexpr uint32_t kLeastLosses = 4;
 // Far more than probe time-outs of a path that works, far less than who waits is promised.
 constexpr uint32_t kDoubtPart = 16;
 constexpr uint32_t kSlowDoubtPart = 4;
+constexpr uint32_t kForgottenAfter = 8;  // limits
 
 uint16_t size_of(uint32_t bytes) noexcept {
   return static_cast<uint16_t>(std::min(bytes, uint32_t{UINT16_MAX - 1}));
@@ -44,11 +45,14 @@ void DeliveryWatch::end_series(uint32_t delivered_bytes) noexcept {
   }
 }
 
-void DeliveryWatch::find_late(std::span<const NumberRange> ranges) noexcept {
+void DeliveryWatch::find_late(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept {
+  // However late losses are noticed, nothing goes on.
+  if (ms_of(now_ns) - latest_loss_ms_ > kForgottenAfter * limit_ms_) return forget();
   for (size_t i = 0; i < kRemembered; ++i) {
     if (lost_bytes_[i] == 0) continue;
     const bool arrived = std::ranges::any_of(ranges, [this, i](const NumberRange& range) {
-      return lost_numbers_[i] - static_cast<uint32_t>(range.first) <= range.last - range.first;
+      const uint32_t below_last = static_cast<uint32_t>(range.last) - lost_numbers_[i];
+      return below_last <= range.last - range.first && below_last <= UINT32_MAX / 2;
     });
     if (arrived) on_delivered(std::exchange(lost_bytes_[i], uint16_t{0}));
   }
@@ -66,8 +70,8 @@ void DeliveryWatch::on_lost(uint64_t number, uint32_t bytes, uint64_t sent_ns,
     Series& series = series_[i];
     // What is lost is sent again at once, so a long silence after a loss is one in which there was
     // nothing to send: the lost frame was not needed any more.
-    const auto silent_ms = static_cast<int32_t>(ms_of(sent_ns) - series.last_loss_ms);
-    if (silent_ms > static_cast<int32_t>(limit_ms_ / 2)) series = Series();
+    const uint32_t noticed_ms = ms_of(now_ns - sent_ns);
+    if (latest_loss_ms_ - series.last_loss_ms > limit_ms_ / 2 + noticed_ms) series = Series();
     // By chance, where as large a frame has arrived since.
     const bool carried = bytes <= series.delivered_bytes;
     if (!carried && (i == own || series.active())) series.count(size_of(bytes), latest_loss_ms_);

@@ -35,9 +35,9 @@ class DeliveryWatch {
   }
   // What the peer says to have received: of the last few that were lost, those that are among it
   // were not.
-  void on_ack(std::span<const NumberRange> ranges) noexcept {
+  void on_ack(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept {
     if (losing_) [[unlikely]]
-      find_late(ranges);
+      find_late(ranges, now_ns);
   }
   // It is noticed now, however long ago it was sent.
   [[gnu::cold]] void on_lost(uint64_t number, uint32_t bytes, uint64_t sent_ns,
@@ -79,12 +79,13 @@ class DeliveryWatch {
   static constexpr size_t kSmallestBits = 9;
   static constexpr size_t kLargestBits = 16;
   static constexpr size_t kSeries = kLargestBits - kSmallestBits + 1;
-  // A path of which all frames are late has so many on it whose windows are small.
+  // Where most frames come too late the window is a frame or two, and what it was declared lost
+  // is sent again every few milliseconds: as many as are sent while the latest is under way.
   static constexpr size_t kRemembered = 16;
 
   static uint32_t ms_of(uint64_t ns) noexcept { return static_cast<uint32_t>(ns / 1'000'000); }
   [[gnu::cold]] void end_series(uint32_t delivered_bytes) noexcept;
-  [[gnu::cold]] void find_late(std::span<const NumberRange> ranges) noexcept;
+  [[gnu::cold]] void find_late(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept;
   [[gnu::cold]] bool any_doubtful() const noexcept;
   // What the latest loss says nothing of may have ended long ago.
   bool goes_on(const Series& series) const noexcept {

@@ -62,10 +62,10 @@ class IncastQueue {
   // The link's rate is another one. What is longer already stays until a frame comes marked or is
   // missing: of a rate that is measured, less may be seen for a while.
   void set_longest(uint64_t bytes) noexcept { longest_bytes_ = std::max(bytes, configured_bytes_); }
-  // The part of the link is: what is longer does not stay.
-  void cut_to_longest(uint64_t bytes) noexcept {
+  // The part of the link is, for now: what is longer is of no use meanwhile, and is not lost.
+  void bound(uint64_t bytes) noexcept {
     set_longest(bytes);
-    queue_bytes_ = std::min(queue_bytes_, longest_bytes_);
+    bound_bytes_ = longest_bytes_;
   }
   // Frames came marked, or after a gap.
   void on_signs(bool marked, bool missed, uint32_t active, uint64_t now_ns) noexcept;
@@ -76,7 +76,7 @@ class IncastQueue {
   uint64_t configured_bytes() const noexcept { return configured_bytes_; }
   // Beyond what the link carries in a round trip.
   uint64_t bytes() const noexcept {
-    return std::min(queue_bytes_, standing_bytes_) + elsewhere_bytes_;
+    return std::min({queue_bytes_, standing_bytes_, bound_bytes_}) + elsewhere_bytes_;
   }
   // It has marked or lost lately, and is not to grow.
   bool held(uint64_t now_ns) const noexcept { return now_ns < held_until_ns_; }
@@ -92,6 +92,7 @@ class IncastQueue {
   uint64_t configured_bytes_;
   uint64_t longest_bytes_ = 0;
   uint64_t queue_bytes_;
+  uint64_t bound_bytes_ = kUnbounded;
   uint64_t elsewhere_bytes_ = 0;
   uint64_t standing_bytes_ = kUnbounded;  // no longer than that
   bool overrun_ = false;  // a frame was marked or missing, since the last measurement

@@ -157,8 +157,10 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   liveness.on_attended(now_ns, unattended_ns);
   if (!opening.confirmed()) {
     if (!opening.expired(now_ns)) return;
-    finish(Error(Errc::kTimedOut, "nothing that proves the job's key from " + remote.to_string() +
-                                      " within " + seconds(config.handshake_timeout_ns)));
+    const std::string unheard = "nothing that proves the job's key from " + remote.to_string() +
+                                " within " + seconds(config.handshake_timeout_ns);
+    ending.begin(wire::FrameType::kClose, Error(Errc::kAgain, unheard), 1);  // if it comes yet
+    finish(Error(Errc::kTimedOut, unheard));
     return;
   }
   if (liveness.lost(now_ns)) {

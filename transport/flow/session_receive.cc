@@ -277,7 +277,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   } else {
     loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this, arrival.waited_ns);
   }
-  delivery.on_ack(std::span(ack.ranges, ack.count));
+  delivery.on_ack(std::span(ack.ranges, ack.count), now_ns);
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }

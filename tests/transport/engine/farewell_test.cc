@@ -238,5 +238,21 @@ TEST(Farewell, WhoWasNeverHeardHearsOfTheEndWhenItSpeaks) {
   }
 }
 
+TEST(Farewell, WhoIsHeardTooLateHearsThatItMayAskAgain) {
+  EngineConfig config;
+  config.session.handshake_timeout_ns = kSecond;
+  Lab lab(5, {}, 9000, config);
+  lab.a().connect(kToken, lab.b().port->info().local);
+  ASSERT_TRUE(lab.run([&] { return lab.b().engine.session_count() == 1; }));
+  lab.network.block(sim::HostId(0), sim::HostId(1));
+  ASSERT_TRUE(lab.run([&] { return lab.b().engine.session_count() == 0; }, 2 * kSecond));
+  ASSERT_EQ(lab.b().closed.begin()->second, Errc::kTimedOut);
+  ASSERT_EQ(lab.a().opened.size(), 1U);
+  ASSERT_TRUE(lab.a().closed.empty());
+  lab.network.unblock(sim::HostId(0), sim::HostId(1));
+  ASSERT_TRUE(lab.run([&] { return !lab.a().closed.empty(); }, 3 * kSecond));
+  EXPECT_EQ(lab.a().closed[kToken], Errc::kAgain);
+}
+
 }  // namespace
 }  // namespace mercury::echo

@@ -106,7 +106,8 @@ TEST_F(CreditTest, APartOfTheLinkIsDividedAndAnotherIsToldToThoseThatAreSilent) 
   credit.set_part(kRate / 2, kRate / 8);
   divide();
   const auto path = static_cast<double>(kRate) / 1e9 * kPathRtt;
-  EXPECT_LT(static_cast<double>(granted()), path / 2 + kDelayTarget / 2 * (kRate / 2) / 1e9);
+  EXPECT_LE(static_cast<double>(granted()),
+            path / 2 + std::max<double>(kQueue, kDelayTarget / 2e9 * (kRate / 2)));
   EXPECT_NEAR(8.0 * told[5].second * wire::kGrantUnitBytes, path / 8 + kQueue,
               8 * wire::kGrantUnitBytes);
   EXPECT_EQ(told[5].first, told[5].second) << "it has sent nothing for a while";
@@ -114,41 +115,61 @@ TEST_F(CreditTest, APartOfTheLinkIsDividedAndAnotherIsToldToThoseThatAreSilent) 
 
 TEST_F(CreditTest, ItsDemandIsWhatPeersSendAndALittleMore) {
   job(0, 4);
-  EXPECT_EQ(credit.demand(0, now_ns), 0U);
+  EXPECT_EQ(credit.demand(), 0U);
   for (uint32_t i = 0; i < 4; ++i) active[i] = 5;
   epoch(active);
-  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand) << "nothing is known yet";
+  EXPECT_EQ(credit.demand(), CreditAllocator::kAnyDemand) << "nothing is known yet";
   epoch(active, 100, {}, 0.99);
-  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand);
+  EXPECT_EQ(credit.demand(), CreditAllocator::kAnyDemand);
   epoch(active, 2'000, {}, 0.25);
-  EXPECT_NEAR(static_cast<double>(credit.demand(0, now_ns)), kRate * 0.25 * 9 / 8, kRate * 0.02);
+  EXPECT_NEAR(static_cast<double>(credit.demand()), kRate * 0.25 * 9 / 8, kRate * 0.02);
   epoch(active, 100, {}, 0.99);
-  EXPECT_EQ(credit.demand(0, now_ns), CreditAllocator::kAnyDemand) << "they may send so again";
+  EXPECT_EQ(credit.demand(), CreditAllocator::kAnyDemand) << "they may send so again";
   now_ns += 1'000'000'000;
   divide();
-  EXPECT_EQ(credit.demand(0, now_ns), 0U);
+  EXPECT_EQ(credit.demand(), 0U);
 }
 
-// It has no bounds, so nothing is counted but what comes to the engine.
-TEST_F(CreditTest, TheDemandOfASingleSenderIsWhatComes) {
+// It has no bounds, but those that share the link want to know.
+TEST_F(CreditTest, ASingleSenderCountsWhereTheLinkIsShared) {
+  marks = false;
   job(0, 1);
-  uint64_t received = 0;
-  const auto demand_after = [&](double load, int times) {
-    uint64_t demand = 0;
-    for (int i = 0; i < times; ++i) {
+  active[0] = 5;
+  const auto send = [this](double load, int count) {
+    for (int i = 0; i < count; ++i) {
+      credit.on_datagram(SessionSlot(0), 5, static_cast<uint32_t>(load * kRate / 1e9 * kEpoch),
+                         now_ns);
       now_ns += kEpoch;
-      received += static_cast<uint64_t>(load * kRate / 1e9 * kEpoch);
-      demand = credit.demand(received, now_ns);
+      divide();
     }
-    return static_cast<double>(demand);
   };
-  demand_after(0, 1'000);
-  EXPECT_EQ(demand_after(0, 1), 0);
-  EXPECT_NEAR(demand_after(0.25, 1), kRate * 0.25 * 9 / 8, kRate * 0.01);
-  EXPECT_NEAR(demand_after(0.5, 100), kRate * 0.5 * 9 / 8, kRate * 0.01);
-  EXPECT_EQ(demand_after(1, 1), static_cast<double>(CreditAllocator::kAnyDemand));
-  EXPECT_GT(demand_after(0, 1), kRate * 0.8) << "it may send so again";
-  EXPECT_EQ(demand_after(0, 1'000), 0);
+  send(1, 100);
+  EXPECT_EQ(credit.demand(), 0U) << "nobody asks";
+  credit.set_part(kRate, kRate);
+  send(1, 100);
+  EXPECT_EQ(credit.demand(), CreditAllocator::kAnyDemand);
+  EXPECT_EQ(told[0].first, 0) << "it is not bounded";
+  send(0.25, 2'000);
+  EXPECT_NEAR(static_cast<double>(credit.demand()), kRate * 0.25 * 9 / 8, kRate * 0.02);
+  now_ns += 100'000'000;
+  divide();
+  EXPECT_EQ(credit.demand(), 0U);
+  const uint64_t until_ns = credit.demand_until_ns(now_ns);
+  EXPECT_GE(until_ns, now_ns + 1'000'000);
+  EXPECT_LE(until_ns, now_ns + 2'000'000);
+}
+
+// What comes from this host does not come over the link.
+TEST_F(CreditTest, APeerOfThisHostIsNoDemand) {
+  credit.set_part(kRate, kRate);
+  credit.add_job(JobSlot(0), {1, 1, 1});
+  credit.add_session(SessionSlot(0), JobSlot(0), true);
+  for (int i = 0; i < 100; ++i) {
+    credit.on_datagram(SessionSlot(0), 5, kFrameBytes, now_ns);
+    now_ns += kEpoch;
+    divide();
+    ASSERT_EQ(credit.demand(), 0U);
+  }
 }
 
 TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {

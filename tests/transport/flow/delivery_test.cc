@@ -94,18 +94,49 @@ TEST(DeliveryWatch, LargerFramesThatAreLostNowAndThenHideNoneOfTheSmaller) {
 
 // A frame of a size that is seldom sent was lost by chance long ago.
 TEST(DeliveryWatch, WhatEndedLongAgoIsNotHeldAgainstWhatIsLostToday) {
-  DeliveryWatch watch(kSecond);
-  for (uint64_t ms = 0; ms < 1000; ms += 100) {
-    lose(watch, 8880, ms * 1'000'000, ms * 1'000'000);
+  for (const uint64_t hours : {1U, 24U, 26U * 24, 40U * 24, 49U * 24, 51U * 24, 75U * 24}) {
+    SCOPED_TRACE(std::to_string(hours) + " hours");
+    DeliveryWatch watch(kSecond);
+    for (uint64_t ms = 0; ms < 1000; ms += 100) {
+      lose(watch, 8880, ms * 1'000'000, ms * 1'000'000);
+    }
+    EXPECT_TRUE(watch.doubtful());
+    const uint64_t later_ns = hours * 3600 * kSecond;
+    lose(watch, 600, later_ns, later_ns);
+    EXPECT_FALSE(watch.doubtful());
+    EXPECT_EQ(watch.bytes(), 600U);
+    lose(watch, 8880, later_ns, later_ns);
+    EXPECT_FALSE(watch.doubtful());
+    EXPECT_FALSE(watch.hopeless());
   }
-  EXPECT_TRUE(watch.doubtful());
-  const uint64_t later_ns = 3600 * kSecond;
-  lose(watch, 100, later_ns, later_ns);
-  EXPECT_FALSE(watch.doubtful());
-  EXPECT_EQ(watch.bytes(), 100U);
-  lose(watch, 8880, later_ns, later_ns);
-  EXPECT_FALSE(watch.doubtful());
+}
+
+// An acknowledgement names a range of all that came since the session began, or as many as fit.
+TEST(DeliveryWatch, ALossIsNoneOfThoseThatArrivedFarBelow) {
+  constexpr uint64_t kMany = uint64_t{1} << 33;
+  const NumberRange below[] = {{kMany - UINT32_MAX, kMany - 1}};
+  const NumberRange with[] = {{kMany + 1, kMany + 1}, {kMany - UINT32_MAX, kMany - 1}};
+  const NumberRange among[] = {{kMany - UINT32_MAX, kMany + 2}};
+  DeliveryWatch watch(kSecond);
+  for (uint64_t ms = 0; ms <= 1000; ms += 100) {
+    watch.on_lost(kMany + ms % 3 * 100, 8880, ms * 1'000'000, ms * 1'000'000);
+    watch.on_ack(below, ms * 1'000'000);
+    watch.on_ack(with, ms * 1'000'000);
+  }
+  EXPECT_TRUE(watch.hopeless());
+  watch.on_ack(among, kSecond);
   EXPECT_FALSE(watch.hopeless());
+}
+
+// A frame of that size is not sent again: nothing is looked for at each acknowledgement for ever.
+TEST(DeliveryWatch, WhatEndedIsForgotten) {
+  DeliveryWatch watch(kSecond);
+  watch.on_lost(7, 8880, 0, 0);
+  const NumberRange others[] = {{9, 9}};
+  watch.on_ack(others, 8 * kSecond);
+  EXPECT_EQ(watch.bytes(), 8880U);
+  watch.on_ack(others, 9 * kSecond);
+  EXPECT_EQ(watch.bytes(), 0U);
 }
 
 // What is carried is lost now and then, too.
@@ -131,7 +162,7 @@ TEST(DeliveryWatch, WhatArrivesLateHasArrived) {
       if (i < late) continue;
       const uint64_t arrived = 2 * (i - late);
       const NumberRange ranges[] = {{arrived, arrived}};
-      watch.on_ack(ranges);
+      watch.on_ack(ranges, now_ns);
       if (watch.hopeless()) return;
     }
   };
@@ -144,7 +175,7 @@ TEST(DeliveryWatch, WhatArrivesLateHasArrived) {
   watch.forget();
   const NumberRange all[] = {{0, 2'000}};
   lose(watch, 100, 6 * kSecond, 6 * kSecond);
-  watch.on_ack(all);
+  watch.on_ack(all, 6 * kSecond);
   EXPECT_FALSE(watch.doubtful());
 }
 

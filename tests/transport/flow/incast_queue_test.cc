@@ -57,10 +57,13 @@ TEST_F(IncastQueueTest, ASmallerPartOfTheLinkHasAShorterQueue) {
   ASSERT_EQ(queue.bytes(), 32 * kConfigured);
   queue.set_longest(10 * kConfigured);
   EXPECT_EQ(queue.bytes(), 32 * kConfigured) << "what is measured may be less for a while";
-  queue.cut_to_longest(10 * kConfigured);
+  queue.bound(10 * kConfigured);
   EXPECT_EQ(queue.bytes(), 10 * kConfigured);
-  queue.cut_to_longest(kConfigured / 2);
+  queue.bound(kConfigured / 2);
   EXPECT_EQ(queue.bytes(), kConfigured);
+  measure(1, 10);
+  queue.bound(40 * kConfigured);
+  EXPECT_EQ(queue.bytes(), 32 * kConfigured) << "what was learnt of the path stays";
 }
 
 // They fill this link whatever waits before it; more would only wait longer.
