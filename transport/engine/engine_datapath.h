@@ -175,7 +175,7 @@ void Engine<P, S>::divide_credit() noexcept {
                                       session.take_missing(now_ns_)};
   });
   if (shares) [[unlikely]]
-    pacer_.note_demand(credit_.demand(), credit_.demand_until_ns(now_ns_));
+    pacer_.note_hears(credit_.hears_until_ns(now_ns_));
 }
 
 template <Port P, Service S>

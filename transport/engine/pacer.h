@@ -104,15 +104,14 @@ class Pacer {
   [[gnu::cold]] uint64_t idle_part() const noexcept {
     return place_ ? rate_ / std::max(place_->receivers(), 1U) : rate_;
   }
-  // What they may when they send, by what they do to others.
+  // What they may when they send: an equal part for each of those to which they do.
   [[gnu::cold]] uint64_t part_of_link(uint64_t now_ns) const noexcept {
-    return place_ && place_->has_demand(now_ns) ? place_->part_of(rate_, now_ns) : idle_part();
+    return place_ && place_->hears(now_ns) ? place_->part_of(rate_, now_ns) : idle_part();
   }
-  // For those others: so much they would send to this engine, in bytes a second, until then. What
-  // they leave is its own from its next division on: they have had a while, but not all of them
-  // may have divided.
-  [[gnu::cold]] void note_demand(uint64_t bytes_per_second, uint64_t until_ns) noexcept {
-    if (place_) place_->note_demand(bytes_per_second, until_ns);
+  // For the others: peers send to this engine, until then; 0: they do not. What they leave is its
+  // own from its next division on: they have had a while, but not all of them may have divided.
+  [[gnu::cold]] void note_hears(uint64_t until_ns) noexcept {
+    if (place_) place_->note_hears(until_ns);
   }
   // The link carries another rate from now on: what is ahead of it stays ahead, but for what
   // several engines have there, for each of which it changes.

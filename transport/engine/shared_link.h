@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -70,8 +69,7 @@ class SharedLink {
     std::atomic<uint64_t> waits_at_bytes{kWaitsNot};  // the start tag of its next frame
     std::atomic<uint64_t> pass_ns{0};                 // how long its passes take
     std::atomic<uint64_t> begun_ns{0};                // the last of them
-    std::atomic<uint64_t> demand{0};                  // note_demand()'s
-    std::atomic<uint64_t> demand_until_ns{0};
+    std::atomic<uint64_t> hears_until_ns{0};          // note_hears()'s
   };
 
   // With every frame.
@@ -98,7 +96,7 @@ class SharedLink::Place {
   ~Place() {
     note_nothing_waits();
     note_receives(false);
-    if (own_ != nullptr) own_->demand.store(0, std::memory_order_relaxed);
+    note_hears(0);
     if (own_ != nullptr) own_->taken.store(false, std::memory_order_release);
     link_->engines_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -112,33 +110,19 @@ class SharedLink::Place {
     link_->receivers_.fetch_add(receives ? 1 : ~uint32_t{0}, std::memory_order_relaxed);
   }
   uint32_t receivers() const noexcept { return link_->receivers(); }
-  // What peers would send to it, in bytes a second, for others to leave to it until then or until
-  // it says something else; 0: they send nothing.
-  void note_demand(uint64_t bytes_per_second, uint64_t until_ns) noexcept {
-    if (own_ == nullptr) return;
-    own_->demand_until_ns.store(until_ns, std::memory_order_relaxed);
-    own_->demand.store(bytes_per_second, std::memory_order_relaxed);
+  // Peers send to it, and others leave it a part of the link until then, or until it says so again;
+  // 0: they do not.
+  void note_hears(uint64_t until_ns) noexcept {
+    if (own_ != nullptr) own_->hears_until_ns.store(until_ns, std::memory_order_relaxed);
   }
-  // Whether others leave it something.
-  bool has_demand(uint64_t now_ns) const noexcept {
-    return own_ != nullptr && demand_of(*own_, now_ns) != 0;
-  }
-  // Of a link of that rate, for an engine to which peers would send more: what is left when each
-  // engine has what they would send to it, and none of those that want more has more than another
-  // (max-min fair).
+  // Whether others leave it a part.
+  bool hears(uint64_t now_ns) const noexcept { return own_ != nullptr && hears(*own_, now_ns); }
+  // An equal part of a link of that rate, if it is one of those to which peers send.
   uint64_t part_of(uint64_t rate, uint64_t now_ns) const noexcept {
-    std::array<uint64_t, kTurns> demands;
-    size_t others = 0;
     const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < used; ++i) {
-      if (&link_->turns_[i] == own_) continue;
-      demands[others] = demand_of(link_->turns_[i], now_ns);
-      if (demands[others] != 0) ++others;
-    }
-    std::sort(demands.begin(), demands.begin() + static_cast<ptrdiff_t>(others));
-    uint64_t left = rate;
-    for (size_t i = 0; i < others; ++i) left -= std::min(demands[i], left / (others + 1 - i));
-    return left;
+    uint32_t hearing = 0;
+    for (uint32_t i = 0; i < used; ++i) hearing += hears(link_->turns_[i], now_ns);
+    return rate / std::max(hearing, 1U);
   }
 
   // What those say that wait for the link.
@@ -198,9 +182,8 @@ class SharedLink::Place {
     while (before < to && !number.compare_exchange_weak(before, to, std::memory_order_relaxed)) {
     }
   }
-  static uint64_t demand_of(const Turn& turn, uint64_t now_ns) noexcept {
-    const uint64_t demand = turn.demand.load(std::memory_order_relaxed);
-    return now_ns <= turn.demand_until_ns.load(std::memory_order_relaxed) ? demand : 0;
+  static bool hears(const Turn& turn, uint64_t now_ns) noexcept {
+    return now_ns < turn.hears_until_ns.load(std::memory_order_relaxed);
   }
   // Who had nothing to send for a while has saved nothing by it; who could not, a little.
   uint64_t next_start_bytes() const noexcept {

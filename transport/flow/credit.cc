@@ -86,6 +86,7 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
 void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
   told_ = link_bytes_per_second != 0;
   rate_ = idle_rate_ = link_bytes_per_second;
+  uncounted_ = 1;
   arrivals_ = ArrivalRate();
   queue_ = IncastQueue(queue_.configured_bytes(), longest_queue_bytes());
   free_bytes_ = free_share_ = 0;
@@ -204,7 +205,6 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes, 
   if (active_++ > 0) return;
   // While nobody sent, nothing showed what the link is like.
   measured_ns_ = now_ns;
-  demand_ = kAnyDemand;
   for (Sender& other : senders_) other.arrived_bytes = 0;
 }
 
@@ -236,20 +236,11 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
-  note_demand(arrived, carried);
   queue_.on_measured(arrived, carried, senders(arrived), now_ns);
 }
 
-// What they sent in bursts they may send again: it falls by eighths.
-void CreditAllocator::note_demand(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept {
-  const uint64_t grown = arrived_bytes + arrived_bytes / kDemandGrowth;
-  if (grown >= carried_bytes) {
-    demand_ = kAnyDemand;
-    return;
-  }
-  const uint64_t lately = rate_ / 1024 * (grown * 1024 / carried_bytes);
-  const uint64_t before = std::min(demand_, rate_);
-  demand_ = std::max({lately, before - before / kDemandGrowth, uint64_t{1}});
+uint64_t CreditAllocator::hears_until_ns(uint64_t now_ns) const noexcept {
+  return active_ == 0 ? 0 : now_ns + std::max(2 * (next_ns_ - now_ns), kPauseNs);
 }
 
 IncastQueue::Senders CreditAllocator::senders(uint64_t arrived_bytes) noexcept {

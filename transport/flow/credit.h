@@ -87,15 +87,9 @@ class CreditAllocator {
   // `idle_bytes_per_second`: of what its peers are told that have not sent for a while. To be
   // followed by divide().
   [[gnu::cold]] void set_part(uint64_t bytes_per_second, uint64_t idle_bytes_per_second) noexcept;
-  // What peers would send, in bytes a second, if they might: an eighth more than they did lately.
-  // At most kAnyDemand, where that is more than they may or nothing is known; 0 while none sends.
-  // From the first set_part() on a single sender is counted, too. Cold, both.
-  uint64_t demand() const noexcept { return active_ == 0 ? 0 : demand_; }
-  // Who has not divided again by then has heard nothing since.
-  uint64_t demand_until_ns(uint64_t now_ns) const noexcept {
-    return now_ns + std::max(2 * (next_ns_ - now_ns), kLeastDemandNs);
-  }
-  static constexpr uint64_t kAnyDemand = ~uint64_t{0};
+  // Until when peers may send as much as they were last granted, though nothing more is heard of
+  // them; 0: none sends. After divide(). From the first set_part() on a single sender counts, too.
+  [[gnu::cold]] uint64_t hears_until_ns(uint64_t now_ns) const noexcept;
 
   // --- datapath ---
   struct Signs {             // of a datagram
@@ -161,10 +155,6 @@ class CreditAllocator {
   // Of what a measured link carries: so much more in flight, or it would never be seen to carry
   // more. BBR's.
   static constexpr uint64_t kProbe = 4;
-  // So much more than they send peers would, or it would never be seen that they would.
-  static constexpr uint64_t kDemandGrowth = 8;
-  // Passes of an engine that is busy with others take less.
-  static constexpr uint64_t kLeastDemandNs = 1'000'000;
 
   struct Sender {
     JobSlot job;
@@ -218,7 +208,6 @@ class CreditAllocator {
             Signs signs) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
-  [[gnu::cold]] void note_demand(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept;
   IncastQueue::Senders senders(uint64_t arrived_bytes) noexcept;
   void find_idle() noexcept;
   void count_active(uint64_t now_ns) noexcept;
@@ -265,8 +254,7 @@ class CreditAllocator {
 
   bool told_;  // the rate; else it is what arrivals show
   uint64_t rate_;
-  uint64_t idle_rate_;  // set_part()'s
-  uint64_t demand_ = kAnyDemand;
+  uint64_t idle_rate_;      // set_part()'s
   uint32_t uncounted_ = 1;  // so few senders are not counted
   ArrivalRate arrivals_;
   uint64_t delay_target_ns_;

@@ -70,7 +70,7 @@ void DeliveryWatch::on_lost(uint64_t number, uint32_t bytes, uint64_t sent_ns,
     Series& series = series_[i];
     // What is lost is sent again at once, so a long silence after a loss is one in which there was
     // nothing to send: the lost frame was not needed any more.
-    const uint32_t noticed_ms = ms_of(now_ns - sent_ns);
+    const uint32_t noticed_ms = ms_of(now_ns - std::min(sent_ns, now_ns));
     if (latest_loss_ms_ - series.last_loss_ms > limit_ms_ / 2 + noticed_ms) series = Series();
     // By chance, where as large a frame has arrived since.
     const bool carried = bytes <= series.delivered_bytes;

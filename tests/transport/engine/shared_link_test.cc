@@ -265,7 +265,7 @@ TEST_P(SharedLinkTest, ThreadsLoseNothingOfWhatOthersGaveIt) {
   EXPECT_EQ(link->clock().free_at_ns(), 4 * kFrames * kFrame);
 }
 
-// What peers send to one engine is what they do not send to another.
+// Engines of which each says that peers send to it for a millisecond when it divides.
 class Receivers {
  public:
   explicit Receivers(size_t count) {
@@ -274,69 +274,47 @@ class Receivers {
       engines.back()->note_receives(true);
     }
   }
-  // One division of it.
-  uint64_t part(size_t engine, uint64_t demand, uint64_t for_ns = kNever - 1) {
+  uint64_t divide(size_t engine, bool hears = true) {
     const uint64_t part = engines[engine]->part_of_link(now_ns);
-    engines[engine]->note_demand(demand, for_ns == kNever - 1 ? kNever : now_ns + for_ns);
+    engines[engine]->note_hears(hears ? now_ns + 1'000'000 : 0);
     return part;
-  }
-  // Once all of them know of each other.
-  std::vector<uint64_t> parts(const std::vector<uint64_t>& demands) {
-    std::vector<uint64_t> found(demands.size());
-    for (int round = 0; round < 2; ++round) {
-      for (size_t i = 0; i < demands.size(); ++i) found[i] = part(i, demands[i]);
-    }
-    return found;
   }
   std::shared_ptr<SharedLink> link = std::make_shared<SharedLink>();
   std::vector<std::unique_ptr<Pacer>> engines;
   uint64_t now_ns = 1'000'000'000;
 };
 
-TEST(SharedLink, EachThatWantsMoreHasAsMuchAsTheNextAndAllThatTheOthersLeave) {
-  EXPECT_EQ(Receivers(1).parts({kNever})[0], kRate);
-  for (const uint64_t part : Receivers(8).parts(std::vector<uint64_t>(8, kNever))) {
-    EXPECT_EQ(part, kRate / 8);
-  }
-  auto parts = Receivers(3).parts({kNever, kRate / 10, kNever});
-  EXPECT_EQ(parts[0], (kRate - kRate / 10) / 2);
-  EXPECT_EQ(parts[2], parts[0]);
-  EXPECT_NEAR(static_cast<double>(parts[1]), kRate / 3.0, 1) << "what it may have when it wants it";
-  // However many want little, those that want more have no more than the link.
-  parts = Receivers(8).parts({kNever, 1, kNever, 1'000, kNever, kRate / 1'000, kNever, 1});
-  EXPECT_LE(parts[0] + parts[2] + parts[4] + parts[6], kRate);
-  EXPECT_NEAR(static_cast<double>(parts[0]), kRate / 4.0, kRate / 1'000.0);
-  // One wants less than an equal part, but more than what would be left of another's.
-  parts = Receivers(4).parts({kNever, kRate / 5, kRate / 5, kRate / 50});
-  EXPECT_EQ(parts[0], kRate - 2 * (kRate / 5) - kRate / 50);
-  EXPECT_EQ(Pacer(kRate, kBound).part_of_link(0), kRate) << "nobody else sends over its link";
-}
-
-TEST(SharedLink, WhoBeginsHasAnEqualPartUntilTheOthersMayKnow) {
+TEST(SharedLink, ThoseToWhichPeersSendHaveEqualPartsOfAll) {
   Receivers receivers(4);
-  EXPECT_EQ(receivers.part(0, kNever), kRate / 4);
-  EXPECT_EQ(receivers.part(0, kNever), kRate);
-  EXPECT_EQ(receivers.part(1, kNever), kRate / 4);
-  EXPECT_EQ(receivers.part(0, kNever), kRate / 2);
-  EXPECT_EQ(receivers.part(1, 0), kRate / 2);
-  EXPECT_EQ(receivers.part(0, kNever), kRate) << "the other's peers are silent";
-  EXPECT_EQ(receivers.part(1, kNever), kRate / 4);
+  EXPECT_EQ(receivers.divide(0), kRate / 4) << "the others may begin with it";
+  EXPECT_EQ(receivers.divide(0), kRate);
+  EXPECT_EQ(receivers.divide(1), kRate / 4);
+  EXPECT_EQ(receivers.divide(0), kRate / 2);
+  EXPECT_EQ(receivers.divide(1, false), kRate / 2);
+  EXPECT_EQ(receivers.divide(0), kRate) << "the other's peers are silent";
+  EXPECT_EQ(receivers.divide(1), kRate / 4);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < 4; ++i) receivers.divide(i);
+  }
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(receivers.divide(i), kRate / 4);
   receivers.engines[2]->note_receives(false);
   EXPECT_EQ(receivers.engines[3]->idle_part(), kRate / 3);
   receivers.engines.erase(receivers.engines.begin() + 1);
-  EXPECT_EQ(receivers.part(0, kNever), kRate) << "the other has ended";
+  EXPECT_EQ(receivers.divide(0), kRate / 3) << "another has ended";
+  EXPECT_EQ(Pacer(kRate, kBound).part_of_link(0), kRate) << "nobody else sends over its link";
 }
 
 // An engine to which nothing comes divides nothing.
 TEST(SharedLink, WhatAnEngineDoesNotSayAgainIsNotLeftToItForLong) {
   Receivers receivers(2);
-  receivers.part(0, kNever, 1'000'000);
-  receivers.part(1, kNever, 1'000'000);
+  receivers.divide(0);
+  receivers.divide(1);
   receivers.now_ns += 900'000;
-  EXPECT_EQ(receivers.part(0, kNever, 1'000'000), kRate / 2);
+  EXPECT_EQ(receivers.divide(0), kRate / 2);
   receivers.now_ns += 200'000;
-  EXPECT_EQ(receivers.part(0, kNever, 1'000'000), kRate);
-  EXPECT_EQ(receivers.part(1, kNever, 1'000'000), kRate / 2) << "it begins anew";
+  EXPECT_EQ(receivers.divide(0), kRate);
+  EXPECT_EQ(receivers.divide(1), kRate / 2) << "it begins anew";
+  EXPECT_EQ(receivers.divide(0), kRate / 2);
 }
 
 }  // namespace
