@@ -106,7 +106,7 @@ using ClientId = uint64_t;  // one attached program, chosen by the caller
 enum class NoticeKind : uint8_t {
   kRefusal,  // somebody was refused, and why
   kJob,      // a job opened here, or ended in order
-  kTrouble,  // a job failed, or lost a member
+  kTrouble,  // a job failed, lost a member or is unsafe; what this host cannot do
 };
 inline constexpr size_t kNoticeKinds = 3;
 // Printable; names who and why.
