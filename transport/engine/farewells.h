@@ -5,10 +5,10 @@
 // A frame must come from the peer's address with the session's tag to be answered, where frames
 // have seals with one that fits, and the answers become seldom. So nobody but the peer is answered,
 // and no two sides answer each other: a CLOSE is not. What was the peer's and is sent again by
-// another is answered, too: to the peer, with what it has a right to hear. So this holds for a
-// session from whose peer nothing had come yet: it may have asked in somebody else's name, who then
-// never says anything. Such sessions take no others' places, and there are few: where strangers
-// make many the peer that was not heard waits a peer time-out, as it would where nothing is kept.
+// another is answered, too: to the peer, with what it has a right to hear. That holds, too, for
+// sessions that ended before any frame of the peer's had come. Strangers can make many of these in
+// others' names, so they have few places, of their own: a peer whose session lost its place waits
+// for a peer time-out.
 //
 // Paper: RFC 9000 section 10.2.1 (closing state; the packet itself is kept).
 // Owner/thread: one engine. Cold.

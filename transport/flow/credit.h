@@ -84,7 +84,7 @@ class CreditAllocator {
   // is void. To be followed by divide().
   void set_rate(uint64_t link_bytes_per_second) noexcept;
   // Others have a larger or smaller part of the same link from now on: what was learnt of it stays.
-  // `idle_bytes_per_second`: of what its peers are told that have not sent for a while. To be
+  // `idle_bytes_per_second`: the part that is divided among peers before they are heard. To be
   // followed by divide().
   [[gnu::cold]] void set_part(uint64_t bytes_per_second, uint64_t idle_bytes_per_second) noexcept;
   // Until when peers may send as much as they were last granted, though nothing more is heard of

@@ -46,7 +46,7 @@ void DeliveryWatch::end_series(uint32_t delivered_bytes) noexcept {
 }
 
 void DeliveryWatch::find_late(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept {
-  // However late losses are noticed, nothing goes on.
+  // However late losses are noticed: nothing so large is sent any more.
   if (ms_of(now_ns) - latest_loss_ms_ > kForgottenAfter * limit_ms_) return forget();
   for (size_t i = 0; i < kRemembered; ++i) {
     if (lost_bytes_[i] == 0) continue;

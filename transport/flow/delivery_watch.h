@@ -5,7 +5,8 @@
 // that the path is measured again, and what is more than it carries now goes in parts, where both
 // sides can (wire/part.h). Where that does not help either the session ends with a reason.
 //
-// Which size that is nobody knows, so the losses of each power of two are a series of their own: a
+// Which size that is nobody knows, so the losses of each power of two (below 512 bytes: together,
+// as every path carries them) are a series of their own: a
 // frame that is lost counts in its own series and in those of smaller ones, and one that arrives
 // ends all that it is large enough for. So neither chance losses of what is carried nor one size
 // beside another hides anything. What arrives after it was declared lost, as where the network
@@ -75,12 +76,12 @@ class DeliveryWatch {
     uint8_t doubts = 0;            // of them, or more: since the path was measured again
   };
 
-  // From what every path carries to the largest UDP payload.
+  // Of sizes: 9 are those below 512 bytes, 16 those up to the largest UDP payload.
   static constexpr size_t kSmallestBits = 9;
   static constexpr size_t kLargestBits = 16;
   static constexpr size_t kSeries = kLargestBits - kSmallestBits + 1;
-  // Where most frames come too late the window is a frame or two, and what it was declared lost
-  // is sent again every few milliseconds: as many as are sent while the latest is under way.
+  // Late is what takes longer than a loss is waited for. Then the window is a frame or two, so few
+  // more are declared lost while one is on its way.
   static constexpr size_t kRemembered = 16;
 
   static uint32_t ms_of(uint64_t ns) noexcept { return static_cast<uint32_t>(ns / 1'000'000); }
