@@ -202,9 +202,9 @@ class ProgramsThatPush : public testing::Test {
   FakeEngine host_;
   Counters counters_;
   uint64_t sessions_ = 0;
-  std::vector<float> elements_ = std::vector<float>(size_t{16} * kMostShards);
+  std::vector<float> elements_ = std::vector<float>(size_t{16} * 1024);
   std::vector<std::unique_ptr<AttachedProgram>> programs_;
-  GradientExchange exchange_{ExchangeConfig{.sends = {.scheduler = {kJobs, 256, kRanges, 4096},
+  GradientExchange exchange_{ExchangeConfig{.sends = {.scheduler = {kJobs, 4096, kRanges, 4096},
                                                       .reserved_ranges = kReserved}},
                              counters_, PortMemory{[](void*, PayloadPin&) { return false; }}};
 };
@@ -345,17 +345,23 @@ TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromTheirTurns) {
   }
 }
 
-// Nor what is pushed again or released of others.
-TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromWhatIsDue) {
+// Nor what is pushed again or released of others, for as many servers, whether or not that has room
+// beside what the full pass left.
+class WhatIsDue : public ProgramsThatPush, public testing::WithParamInterface<uint16_t> {};
+INSTANTIATE_TEST_SUITE_P(ProgramsThatPush, WhatIsDue, testing::Values(1, 128, 1000));
+
+TEST_P(WhatIsDue, HasItsTurnBesideOneThatFillsEachPass) {
   constexpr uint16_t kReleased = 1, kRefilled = 2;
-  add(512, kMostShards);
-  add(1, 1, "byteps:partition=8192B,credit=1MB,startup=0ns");
-  add(1);
-  for (uint32_t i = 0; i < kMostShards + 2; ++i) exchange_.unblock(SessionSlot(i));
+  const uint16_t shards = GetParam();
+  const uint16_t filling = std::max<uint16_t>(shards, 128);
+  add(512, filling);
+  add(1, shards, "byteps:partition=65536B,credit=1GB,startup=0ns");
+  add(1, shards);
+  for (uint32_t i = 0; i < sessions_; ++i) exchange_.unblock(SessionSlot(i));
   push(kRefilled);
   OutgoingDatagram out;
-  ASSERT_TRUE(exchange_.next(out));
-  std::vector<uint32_t> sent(kMostShards + 2);
+  for (uint16_t i = 0; i < shards; ++i) ASSERT_TRUE(exchange_.next(out));
+  std::vector<uint32_t> sent(sessions_);
   const auto pass = [&] {
     AttachedProgram& one = *programs_[0];
     while (one.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(one.pushed), one.pushed + 1})) {
@@ -368,10 +374,15 @@ TEST_F(ProgramsThatPush, OneThatFillsEachPassDoesNotKeepOthersFromWhatIsDue) {
   for (int i = 0; i < 5; ++i) pass();
   ASSERT_TRUE(programs_[kReleased]->client.submit({SubmitOp::kPushPull, 0, 0, TensorId(0), 1}));
   run(command::Refill{JobSlot(kRefilled)});
-  for (int i = 0; i < 6; ++i) pass();
-  EXPECT_EQ(sent[kMostShards], 1U) << "released";
-  EXPECT_EQ(sent[kMostShards + 1], 1U) << "pushed again";
-  for (uint32_t i = 0; i < kMostShards; ++i) EXPECT_GT(sent[i], 60U) << "those of the first job";
+  const std::vector<uint32_t> before = sent;
+  for (int i = 0; i < 12; ++i) pass();
+  for (uint32_t i = 0; i < shards; ++i) {
+    ASSERT_EQ(sent[filling + i], 1U) << "released, shard " << i;
+    ASSERT_EQ(sent[filling + shards + i], 1U) << "pushed again, shard " << i;
+  }
+  for (uint32_t i = 0; i < filling; ++i) {
+    ASSERT_GE((sent[i] - before[i]) * filling, 4U * 1024) << "a third of what passes have room for";
+  }
 }
 
 // All but one take as much as they may: what they share is gone.

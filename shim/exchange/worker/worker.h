@@ -99,6 +99,10 @@ class Worker {
   void release(uint64_t now_ns) noexcept;
   // When release() is worth a call; kNever for all other policies.
   uint64_t release_due_ns() const noexcept { return release_due_ns_; }
+  // Before take_removed() and release() of a pass. Who finds no room beside what waits has the next
+  // turn, and nobody queues ranges in front of it.
+  void begin_turns() noexcept { lacks_room_ = false; }
+  bool lacks_room() const noexcept { return lacks_room_; }
   // The next range that was released. One for which the scheduler has no room is to be held up, and
   // so is what comes behind it of its job: others go on.
   bool take_range(WorkerRange& out) noexcept;
@@ -155,7 +159,7 @@ class Worker {
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
   void withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept;
   void release_all(WorkerJob& job) noexcept;
-  bool has_room_for_ranges(const WorkerJob& job) const noexcept;
+  bool has_room_for_ranges(const WorkerJob& job) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
@@ -192,6 +196,7 @@ class Worker {
   size_t first_to_release_ = 0;
   size_t first_to_refill_ = 0;
   bool has_steps_ = false;
+  bool lacks_room_ = false;
   uint32_t lives_ = 0;  // jobs so far
 };
 

@@ -49,7 +49,7 @@ void Worker::release_all(WorkerJob& job) noexcept {
 void Worker::release(uint64_t now_ns) noexcept {
   release_due_ns_ = kNever;
   const size_t first = first_to_release_;
-  for (size_t i = 0; i < jobs_.size(); ++i) {
+  for (size_t i = 0; i < jobs_.size() && !lacks_room_; ++i) {
     const size_t slot = (first + i) % jobs_.size();
     const auto& job = jobs_[slot];
     if (!job || !job->partitions || !job->held_up.empty()) continue;
@@ -69,6 +69,7 @@ void Worker::release(uint64_t now_ns) noexcept {
     }
     release_due_ns_ = std::min(release_due_ns_, job->partitions->due_ns());
   }
+  if (lacks_room_) release_due_ns_ = 0;
 }
 
 void Worker::acknowledge(WorkerJob& job, const WorkerTensor& tensor, ChunkIndex chunk) noexcept {

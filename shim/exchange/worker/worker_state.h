@@ -152,11 +152,13 @@ inline void Worker::queue_range(const WorkerJob& job, SessionSlot session,
 
 // Of one tensor, beside a range of every tensor: the rest follows on the next pass, or when none is
 // held up.
-inline bool Worker::has_room_for_ranges(const WorkerJob& job) const noexcept {
+inline bool Worker::has_room_for_ranges(const WorkerJob& job) noexcept {
+  if (!job.held_up.empty()) return false;
   const size_t waiting = waiting_ranges();
-  return job.held_up.empty() &&
-         (waiting == 0 || waiting + job.shards.size() <= kMostWaitingRanges) &&
-         ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
+  const bool has_room = (waiting == 0 || waiting + job.shards.size() <= kMostWaitingRanges) &&
+                        ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
+  lacks_room_ = lacks_room_ || !has_room;
+  return has_room;
 }
 
 }  // namespace mercury

@@ -50,7 +50,7 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
     const size_t slot = (first + i) % jobs_.size();
     WorkerJob* const job = jobs_[slot].get();
     if (job == nullptr) continue;
-    if (!found && job->failed == Errc::kOk) {
+    if (!found && !lacks_room_ && job->failed == Errc::kOk) {
       const size_t waiting = waiting_ranges();
       let_go_on(*job, looks);
       refill_on(*job, looks);
