@@ -171,8 +171,9 @@ void Engine<P, S>::divide_credit() noexcept {
     if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
     if (!sessions_.at(slot).on_host) session.set_grant(now_units, idle_units);
-    return CreditAllocator::PathState{session.least_rtt_ns(), session.marked_frames(),
-                                      session.take_missing(now_ns_)};
+    return CreditAllocator::PathState{
+        session.least_rtt_ns(), session.marked_frames(), session.take_missing(now_ns_),
+        session.bytes_in_flight() > 0 ? session.smoothed_rtt_ns() : 0};
   });
   if (shares) [[unlikely]]
     pacer_.note_hears(credit_.hears_until_ns(now_ns_));

@@ -40,6 +40,9 @@ constexpr uint64_t kFreeMeasurements = 8;
 constexpr uint64_t kStandingFrames = 4;
 constexpr uint64_t kStandingNs = 20'000;  // engines look at their ports more often
 constexpr uint64_t kFrameBytes = IncastQueue::kFrameBytes;
+// Of the shortest round trip. Without it four workers and two servers alike take 0.6 % longer.
+constexpr uint64_t kChance = 4;
+constexpr uint64_t kLongestElsewhereNs = 20'000'000;
 // Dividing takes some 20 ns per sender: a few percent of a processor.
 constexpr uint64_t kEpochPerSenderNs = 400;
 
@@ -157,9 +160,11 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
 // senders keep to its rate. By the round trips that they measure, once a frame each, they would run
 // ahead of the link together and then wait together.
 uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
-  const uint16_t now = units(sender.grant_bytes);
+  const bool bounded = sender.grant_bytes != kUnbounded;
+  const uint64_t bytes = bounded ? sender.grant_bytes + sender.elsewhere_bytes : kUnbounded;
+  const uint16_t now = units(bytes);
   const JobCredit* job = job_of(sender);
-  if (job == nullptr || std::max(sender.grant_bytes, job->idle_bytes) >= largest_frame()) {
+  if (job == nullptr || std::max(bytes, job->idle_bytes) >= largest_frame()) {
     return now;
   }
   const uint16_t idle = units(job->idle_bytes);
@@ -169,6 +174,10 @@ uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
 
 uint64_t CreditAllocator::grant_bytes(SessionSlot session) const noexcept {
   return session.value < senders_.size() ? senders_[session.value].grant_bytes : kUnbounded;
+}
+
+uint64_t CreditAllocator::elsewhere_bytes(SessionSlot session) const noexcept {
+  return session.value < senders_.size() ? senders_[session.value].elsewhere_bytes : 0;
 }
 
 uint16_t CreditAllocator::units(uint64_t bytes) noexcept {
@@ -218,6 +227,7 @@ void CreditAllocator::plan(uint64_t now_ns) noexcept {
   share_out();
   set_targets();
   move_grants();
+  find_elsewhere(now_ns);
 }
 
 // In a link that is full, with all of its queue, a sender's part of the bytes in flight is its part
@@ -236,6 +246,7 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
+  full_ = 10 * arrived >= 9 * carried;
   queue_.on_measured(arrived, carried, senders(arrived), now_ns);
 }
 
@@ -430,6 +441,31 @@ void CreditAllocator::move_grants() noexcept {
     } else {
       sender.grant_bytes += (sender.target_bytes - sender.grant_bytes) * free / wanted;
     }
+  }
+}
+
+// All senders' round trips have this host's own queue in them, so the shortest has it, and what
+// chance adds. Where frames come marked or are missing that is as much again. Of few of the senders
+// the shortest may have been measured before the queue grew. Who sends parts of sums is not to get
+// ahead of the others, wherever it waits.
+void CreditAllocator::find_elsewhere(uint64_t now_ns) noexcept {
+  uint64_t least_rtt_ns = kUnbounded;
+  uint64_t own_ns = kUnbounded;
+  uint32_t measured = 0;
+  for (Sender& sender : senders_) {
+    sender.elsewhere_bytes = 0;
+    if (!sender.active || sender.rtt_ns == 0) continue;
+    least_rtt_ns = std::min(least_rtt_ns, sender.rtt_ns);
+    own_ns = std::min(own_ns, sender.queued_ns);
+    ++measured;
+  }
+  if (!full_ || measured < 2 || 2 * measured < active_) return;
+  own_ns += least_rtt_ns / (queue_.held(now_ns) ? 1 : kChance);
+  for (Sender& sender : senders_) {
+    const JobCredit* job = job_of(sender);
+    if (!sender.active || job == nullptr || job->sums || sender.queued_ns <= own_ns) continue;
+    const uint64_t ns = std::min(sender.queued_ns - own_ns, kLongestElsewhereNs);
+    sender.elsewhere_bytes = sender.used_bytes * carried_bytes(ns) / budget_bytes();
   }
 }
 

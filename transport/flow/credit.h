@@ -24,7 +24,14 @@
 // there are no bounds either. Then a quarter more than it was seen to carry is divided, by which a
 // faster link shows.
 //
-// Invariant: the grants of the senders that are active sum to at most budget_bytes().
+// What a server has in flight may lie elsewhere: acknowledgements of its sums wait in the queue
+// before its link, with what its workers push. A queue that is longer than the other servers' shows
+// in the round trips that this host measures. Where this host's link is full, what the server
+// brings in that time is granted besides, or the server with the slowest link, for which all wait,
+// would get least of this one. (Where it is not full all get more: flow/incast_queue.h.)
+//
+// Invariant: the grants of the senders that are active sum to at most budget_bytes(), but for what
+// lies elsewhere.
 // Senders say whether their own links were idle (wire::kFlagLinkFree), as in SIRD; what follows is
 // in flow/incast_queue.h.
 // Paper: Homa (Montazeri et al., SIGCOMM 2018, sections 3.3 to 3.5; max_incoming and the oldest's
@@ -50,6 +57,7 @@ class CreditAllocator {
     uint64_t least_rtt_ns = 0;  // 0: none is measured yet
     uint32_t marked = 0;        // frames of this peer that came marked; may wrap
     bool missing = false;       // some seem lost, that did not before
+    uint64_t rtt_ns = 0;        // of what is under way to the peer; 0: nothing is
   };
 
   struct FanIn {  // of a job
@@ -120,6 +128,8 @@ class CreditAllocator {
       marked_ = marked_ || path.marked != sender.marked;
       missed_ = missed_ || path.missing;
       senders_[index].marked = path.marked;
+      senders_[index].rtt_ns = path.least_rtt_ns == 0 ? 0 : path.rtt_ns;
+      senders_[index].queued_ns = path.rtt_ns - std::min(path.rtt_ns, path.least_rtt_ns);
       if (!sender.active || path.least_rtt_ns == 0) continue;
       least_ns = least_ns < path.least_rtt_ns ? least_ns : path.least_rtt_ns;
       most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
@@ -139,6 +149,7 @@ class CreditAllocator {
     return std::min(in_flight_bytes() + queue_.bytes(), uint64_t{UINT32_MAX});
   }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
+  uint64_t elsewhere_bytes(SessionSlot session) const noexcept;  // beside its grant
   uint32_t active_senders() const noexcept { return active_; }
   // Of all jobs, and of all sessions: nothing when nobody uses the host.
   uint32_t expected_senders() const noexcept { return expected_; }
@@ -174,6 +185,9 @@ class CreditAllocator {
     uint64_t used_bytes = 0;     // of the budget: its part of what the link could carry
     uint64_t grant_bytes = kUnbounded;
     uint64_t target_bytes = 0;
+    uint64_t rtt_ns = 0;  // PathState's
+    uint64_t queued_ns = 0;
+    uint64_t elsewhere_bytes = 0;
   };
   struct JobCredit {
     uint32_t told = 0;       // FanIn's senders; 0 = no such job
@@ -219,6 +233,7 @@ class CreditAllocator {
   void raise() noexcept;
   void set_targets() noexcept;
   void move_grants() noexcept;
+  void find_elsewhere(uint64_t now_ns) noexcept;
   void expect() noexcept;  // sums over jobs changed
   uint64_t idle_bytes(JobSlot job) const noexcept;
   uint64_t idle_bytes(const Sender& sender) const noexcept {
@@ -262,6 +277,7 @@ class CreditAllocator {
   IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;
+  bool full_ = false;         // the link, at the last measurement
   uint32_t frame_bytes_ = 0;  // largest that came
   uint64_t free_bytes_ = 0;   // since the last measurement, of senders whose links were free
   uint64_t free_share_ = 0;   // of what came lately, in kWhole

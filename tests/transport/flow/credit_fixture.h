@@ -34,7 +34,10 @@ class CreditTest : public ::testing::Test {
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
       const auto far = rtts.find(slot.value);
-      return CreditAllocator::PathState{far == rtts.end() ? kPathRtt : far->second, signs, misses};
+      const uint64_t least_ns = far == rtts.end() ? kPathRtt : far->second;
+      const auto queue = queues.find(slot.value);
+      return CreditAllocator::PathState{least_ns, signs, misses,
+                                        queue == queues.end() ? least_ns : queue->second};
     });
   }
   // These senders send chunks of these priorities for a while, each as much of what the link
@@ -70,17 +73,23 @@ class CreditTest : public ::testing::Test {
     epoch(active, 1000);
   }
   uint64_t grant(uint32_t session) const { return credit.grant_bytes(SessionSlot(session)); }
-  uint64_t granted() const {  // to those that send
+  uint64_t elsewhere(uint32_t session) const {
+    return credit.elsewhere_bytes(SessionSlot(session));
+  }
+  uint64_t granted() const {  // to those that send, but for what lies elsewhere
     uint64_t sum = 0;
     for (const auto& [session, units] : told) {
-      if (active.empty() || active.count(session) > 0) sum += units.first * wire::kGrantUnitBytes;
+      if (!active.empty() && active.count(session) == 0) continue;
+      const uint64_t bytes = units.first * wire::kGrantUnitBytes;
+      sum += bytes - std::min(bytes, elsewhere(session));
     }
     return active.empty() ? 0 : sum;
   }
 
   CreditAllocator credit{kRate, kQueue, kDelayTarget};
   std::map<uint32_t, uint16_t> jobs;
-  std::map<uint32_t, uint64_t> rtts;  // of sessions for which they are not kPathRtt
+  std::map<uint32_t, uint64_t> rtts;    // of sessions for which they are not kPathRtt
+  std::map<uint32_t, uint64_t> queues;  // round trips of those that have more now, or none (0)
   std::map<uint32_t, std::pair<uint16_t, uint16_t>> told;
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;

@@ -75,5 +75,80 @@ TEST_F(CreditTest, ALinkThatIsIdleForOnceMakesNoQueueShort) {
   }
 }
 
+// Before its own link, where acknowledgements of what it sends wait.
+class CreditElsewhere : public CreditTest {
+ protected:
+  static constexpr uint64_t kWait = 1'000'000;
+
+  void SetUp() override {
+    job(0, 4);
+    for (uint32_t i = 0; i < 4; ++i) active[i] = 5;
+  }
+  void send() { epoch(active, 1000); }
+  // What a quarter of the link carries in that time.
+  void expect_elsewhere(uint32_t session, double wait_ns) {
+    const double bytes = wait_ns * kRate / 4 / 1e9;
+    EXPECT_NEAR(static_cast<double>(elsewhere(session)), bytes, bytes / 50);
+  }
+};
+
+TEST_F(CreditElsewhere, WhatASenderBringsWhileItsQueueIsLongerIsGrantedBesides) {
+  queues[0] = kPathRtt + kWait;
+  for (const bool marked : {true, false}) {
+    marks = marked;
+    epoch(active);
+    now_ns += 100'000'000'000;  // the last mark is long ago
+    send();
+    expect_elsewhere(0, kWait - static_cast<double>(kPathRtt) / (marked ? 1 : 4));
+    EXPECT_NEAR(static_cast<double>(told[0].first * wire::kGrantUnitBytes),
+                static_cast<double>(grant(0) + elsewhere(0)), wire::kGrantUnitBytes);
+    for (uint32_t i = 1; i < 4; ++i) EXPECT_EQ(elsewhere(i), 0U) << i;
+  }
+}
+
+TEST_F(CreditElsewhere, NothingWhereAllWaitAsLongAsThisHostsOwnQueueIs) {
+  for (uint32_t i = 0; i < 4; ++i) queues[i] = kPathRtt + kWait + i * kPathRtt;
+  send();
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(elsewhere(i), 0U) << i;
+}
+
+TEST_F(CreditElsewhere, NothingWhereThisHostsLinkIsNotFull) {
+  queues[0] = kPathRtt + kWait;
+  epoch(active, 1000, {}, 0.8);
+  EXPECT_EQ(elsewhere(0), 0U);
+  send();
+  EXPECT_GT(elsewhere(0), 0U);
+}
+
+TEST_F(CreditElsewhere, NothingOfWhatIsPartOfASum) {
+  queues[0] = kPathRtt + kWait;
+  send();
+  behind = 1;
+  epoch(active, 2);
+  EXPECT_EQ(elsewhere(0), 0U);
+}
+
+TEST_F(CreditElsewhere, AFarPeerWaitsInNoQueue) {
+  rtts[0] = 10 * kPathRtt;
+  send();
+  EXPECT_EQ(elsewhere(0), 0U);
+}
+
+// The shortest may be of a time before the queue.
+TEST_F(CreditElsewhere, NothingWhereFewAreMeasured) {
+  queues = {{0, kPathRtt + kWait}, {1, kPathRtt}, {2, 0}, {3, 0}};
+  send();
+  EXPECT_GT(elsewhere(0), 0U);
+  queues[1] = 0;
+  epoch(active, 2);
+  EXPECT_EQ(elsewhere(0), 0U);
+}
+
+TEST_F(CreditElsewhere, NoWaitIsTakenForLongerThanTwentyMilliseconds) {
+  queues[0] = 10'000'000'000;
+  send();
+  expect_elsewhere(0, 20'000'000);
+}
+
 }  // namespace
 }  // namespace mercury
