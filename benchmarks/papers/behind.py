@@ -35,6 +35,8 @@ STEADY = ("--iterations", "10", "--warmup", "4")
 LIGHT_MODELS = ("resnet50", "mobilenet")
 LIGHT_CLUSTERS = ((2, 2), (2, 1), (2, 4), (4, 2), (4, 4))
 LIGHT_STEADY = ("--iterations", "6", "--warmup", "3")
+# Where links draw new rates: who is faster meets others of them, which few iterations take for the policy.
+LIGHT_CHANGING = ("--iterations", "60", "--warmup", "3")
 COLUMNS = ("seed", "behind_percent", "best", "mercury_s", "best_s", "setting")
 
 
@@ -77,7 +79,10 @@ def light_setting(seed):
 
 def asked(seed, light):
     """What of a setting does not depend on the policy."""
-    return (*light_setting(seed), *LIGHT_STEADY) if light else (*setting(seed), *STEADY)
+    if not light:
+        return (*setting(seed), *STEADY)
+    drawn = light_setting(seed)
+    return (*drawn, *(LIGHT_CHANGING if any("random:" in option for option in drawn) else LIGHT_STEADY))
 
 
 def parse():
