@@ -98,14 +98,17 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   work += sends_.poll();
   // By turns where programs fill a pass: else nothing would be pushed again, and no job would end.
   // What is due keeps its turn until something of it has found room.
-  const bool due_first = programs_filled_;
+  const bool due_first = due_first_;
   const size_t waiting = worker_.waiting_ranges();
   if (due_first) work += queue_due(now_ns);
   if (!due_first || worker_.waiting_ranges() > waiting || !worker_.lacks_room()) {
     work += programs_.take_submissions(worker_, sends_, programs_.are_many() && frames_moved());
-    programs_filled_ = !due_first && worker_.waiting_ranges() >= Worker::kMostWaitingRanges;
+    due_first_ = !due_first && worker_.waiting_ranges() >= Worker::kMostWaitingRanges;
   }
-  if (!due_first) work += queue_due(now_ns);
+  if (!due_first) {
+    work += queue_due(now_ns);
+    due_first_ = due_first_ || worker_.lacks_room();
+  }
   work += admit_ranges();
   work += programs_.deliver_completions(worker_);
   if (server_.awaits_nic()) {
@@ -124,7 +127,9 @@ bool GradientExchange::frames_moved() noexcept {
 
 uint32_t GradientExchange::queue_due(uint64_t now_ns) {
   worker_.begin_turns();
+  const size_t waiting = worker_.waiting_ranges();
   const uint32_t work = worker_.has_steps() ? end_jobs() : 0;
+  if (worker_.waiting_ranges() > waiting) worker_.begin_turns();  // then it is a release's turn
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   return work;
 }

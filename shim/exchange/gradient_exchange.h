@@ -136,7 +136,7 @@ class GradientExchange {
   Programs programs_;
   std::vector<Binding> bindings_;  // by session slot
   uint64_t frames_seen_ = 0;       // that the engine had received and sent at the last poll
-  bool programs_filled_ = false;   // the last pass, in which they came first
+  bool due_first_ = false;         // in the next pass: before what programs submit
   const uint32_t max_jobs_;
   uint32_t worker_jobs_ = 0;
   // What next() looks at before frames that have come are read again.

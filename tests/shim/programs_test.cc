@@ -191,6 +191,11 @@ class ProgramsThatPush : public testing::Test {
     uint32_t tensors = 0;
     uint32_t pushed = 0;
   };
+  bool submit_next(uint32_t program) {
+    AttachedProgram& one = *programs_[program];
+    const uint32_t tensor = one.pushed++;
+    return one.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(tensor), tensor + 1});
+  }
   template <class OneCommand>
   void run(const OneCommand& command) {
     exchange_.on_command(command, host_);
@@ -382,6 +387,40 @@ TEST_P(WhatIsDue, HasItsTurnBesideOneThatFillsEachPass) {
   }
   for (uint32_t i = 0; i < filling; ++i) {
     ASSERT_GE((sent[i] - before[i]) * filling, 4U * 1024) << "a third of what passes have room for";
+  }
+}
+
+// Nor does one that leaves each pass half empty, where what is due needs more than the other half.
+TEST_F(ProgramsThatPush, WhatIsDueNeedNotFitBesideWhatEachPassBrings) {
+  constexpr uint16_t kHalf = 512, kMore = 600;
+  add(64, kHalf);
+  add(1, kMore);
+  for (uint32_t i = 0; i < sessions_; ++i) exchange_.unblock(SessionSlot(i));
+  push(1);
+  OutgoingDatagram out;
+  while (exchange_.next(out)) continue;
+  run(command::Refill{JobSlot(1)});
+  uint32_t sent = 0;
+  for (int pass = 0; pass < 6; ++pass) {
+    ASSERT_TRUE(submit_next(0));
+    exchange_.poll(0);
+    while (exchange_.next(out)) sent += out.session.value >= kHalf;
+  }
+  EXPECT_EQ(sent, kMore);
+}
+
+// A job of many shards that has not declared a tensor yet has nothing due, and takes no turn.
+TEST_F(ProgramsThatPush, AJobWithoutTensorsTakesNoTurn) {
+  constexpr const char* kPolicy = "byteps:partition=65536B,credit=1GB,startup=0ns";
+  add(0, 1000, kPolicy);
+  add(2, 1, kPolicy);
+  for (uint32_t i = 0; i < sessions_; ++i) exchange_.unblock(SessionSlot(i));
+  OutgoingDatagram out;
+  for (int tensor = 0; tensor < 2; ++tensor) {
+    ASSERT_TRUE(submit_next(1));
+    for (int pass = 0; pass < 3; ++pass) exchange_.poll(0);
+    EXPECT_TRUE(exchange_.next(out)) << tensor;
+    EXPECT_GT(exchange_.next_deadline_ns(), 0U) << "it does not look again at once";
   }
 }
 

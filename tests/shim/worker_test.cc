@@ -46,7 +46,10 @@ class WorkerTest : public testing::Test {
   // What was begun is done, as by the polls that follow.
   void take_steps() {
     JobSlot gone;
-    for (uint32_t looks = 10'000; worker_.has_steps();) (void)worker_.take_removed(looks, gone);
+    for (uint32_t looks = 10'000; worker_.has_steps();) {
+      worker_.begin_turns();
+      (void)worker_.take_removed(looks, gone);
+    }
   }
   std::vector<WorkerRange> ranges() {
     std::vector<WorkerRange> all;
@@ -54,6 +57,7 @@ class WorkerTest : public testing::Test {
     do {
       JobSlot gone;
       uint32_t looks = 10'000;
+      worker_.begin_turns();
       (void)worker_.take_removed(looks, gone);
       while (worker_.take_range(range)) all.push_back(range);
     } while (worker_.has_steps());
@@ -63,6 +67,7 @@ class WorkerTest : public testing::Test {
   uint32_t chunks_released() {
     uint32_t chunks = 0;
     while (worker_.release_due_ns() == 0) {
+      worker_.begin_turns();
       worker_.release(1);
       for (const WorkerRange& range : ranges()) chunks += range.range.chunks.count;
     }

@@ -55,7 +55,8 @@ void Worker::release(uint64_t now_ns) noexcept {
     if (!job || !job->partitions || !job->held_up.empty()) continue;
     PartitionRelease::Released released;
     // The rest follows on the next pass.
-    while (has_room_for_ranges(*job) && job->partitions->next(now_ns, released)) {
+    while (job->partitions->due_ns() <= now_ns && has_room_for_ranges(*job) &&
+           job->partitions->next(now_ns, released)) {
       first_to_release_ = slot + 1;
       const WorkerTensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;

@@ -71,12 +71,13 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
 }
 
 void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
-  for (; looks > 0 && job.not_let_go.value < job.tensors.size() && has_room_for_ranges(job);
-       ++job.not_let_go.value) {
+  for (; looks > 0 && job.not_let_go.value < job.tensors.size(); ++job.not_let_go.value) {
     WorkerTensor& tensor = *job.at(job.not_let_go);
+    const bool waits = tensor.let_go_from != WorkerTensor::kNone && tensor.in_flight;
+    if (waits && !has_room_for_ranges(job)) break;
     --looks;
     const uint32_t from = std::exchange(tensor.let_go_from, WorkerTensor::kNone);
-    if (from == WorkerTensor::kNone || !tensor.in_flight) continue;
+    if (!waits) continue;
     for (const WorkerJob::Bound& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
       const ChunkIndex first = tensor.let_go_plan.span(shard.shard, from).first;
@@ -87,12 +88,13 @@ void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
 }
 
 void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
-  for (; looks > 0 && job.not_refilled.value < job.tensors.size() && has_room_for_ranges(job);
-       ++job.not_refilled.value) {
+  for (; looks > 0 && job.not_refilled.value < job.tensors.size(); ++job.not_refilled.value) {
     WorkerTensor& tensor = *job.at(job.not_refilled);
+    const bool waits = tensor.in_flight && tensor.missing_sums > 0;
+    if (waits && !has_room_for_ranges(job)) break;
     --looks;
     tensor.let_go_from = WorkerTensor::kNone;
-    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
+    if (!waits) continue;
     looks -= std::min(looks, tensor.chunks / kChunksPerLook);
     if (job.partitions) withdraw(job, tensor);  // which was pushed since the credit was given up
     tensor.acks_void = true;
