@@ -44,21 +44,20 @@ class WorkerTest : public testing::Test {
     worker_.submit(channel_, {op, 4, client_job, number, cookie});
   }
   // What was begun is done, as by the polls that follow.
-  void take_steps() {
+  void take_step() {
     JobSlot gone;
-    for (uint32_t looks = 10'000; worker_.has_steps();) {
-      worker_.begin_turns();
-      (void)worker_.take_removed(looks, gone);
-    }
+    uint32_t looks = 10'000;
+    worker_.begin_turns();
+    (void)worker_.take_removed(looks, gone);
+  }
+  void take_steps() {
+    while (worker_.has_steps()) take_step();
   }
   std::vector<WorkerRange> ranges() {
     std::vector<WorkerRange> all;
     WorkerRange range;
     do {
-      JobSlot gone;
-      uint32_t looks = 10'000;
-      worker_.begin_turns();
-      (void)worker_.take_removed(looks, gone);
+      take_step();
       while (worker_.take_range(range)) all.push_back(range);
     } while (worker_.has_steps());
     return all;

@@ -128,8 +128,8 @@ class CreditAllocator {
       marked_ = marked_ || path.marked != sender.marked;
       missed_ = missed_ || path.missing;
       senders_[index].marked = path.marked;
+      senders_[index].least_rtt_ns = path.least_rtt_ns;
       senders_[index].rtt_ns = path.least_rtt_ns == 0 ? 0 : path.rtt_ns;
-      senders_[index].queued_ns = path.rtt_ns - std::min(path.rtt_ns, path.least_rtt_ns);
       if (!sender.active || path.least_rtt_ns == 0) continue;
       least_ns = least_ns < path.least_rtt_ns ? least_ns : path.least_rtt_ns;
       most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
@@ -185,8 +185,9 @@ class CreditAllocator {
     uint64_t used_bytes = 0;     // of the budget: its part of what the link could carry
     uint64_t grant_bytes = kUnbounded;
     uint64_t target_bytes = 0;
-    uint64_t rtt_ns = 0;  // PathState's
-    uint64_t queued_ns = 0;
+    uint32_t part = 0;          // of what the link could carry, in kWhole
+    uint64_t least_rtt_ns = 0;  // PathState's
+    uint64_t rtt_ns = 0;
     uint64_t elsewhere_bytes = 0;
   };
   struct JobCredit {
@@ -277,10 +278,11 @@ class CreditAllocator {
   IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;
-  bool full_ = false;         // the link, at the last measurement
-  uint32_t frame_bytes_ = 0;  // largest that came
-  uint64_t free_bytes_ = 0;   // since the last measurement, of senders whose links were free
-  uint64_t free_share_ = 0;   // of what came lately, in kWhole
+  bool full_ = false;           // the link, at the last measurement
+  uint64_t whole_from_ns_ = 0;  // nothing is granted besides before
+  uint32_t frame_bytes_ = 0;    // largest that came
+  uint64_t free_bytes_ = 0;     // since the last measurement, of senders whose links were free
+  uint64_t free_share_ = 0;     // of what came lately, in kWhole
   uint64_t measured_ns_ = 0;
   uint64_t rtt_ns_ = 50'000;  // until one is measured
   uint64_t next_ns_ = 0;

@@ -135,13 +135,48 @@ TEST_F(CreditElsewhere, AFarPeerWaitsInNoQueue) {
 }
 
 // The shortest may be of a time before the queue.
-TEST_F(CreditElsewhere, NothingWhereFewAreMeasured) {
-  queues = {{0, kPathRtt + kWait}, {1, kPathRtt}, {2, 0}, {3, 0}};
+TEST_F(CreditElsewhere, NothingWhereLessThanHalfAreMeasured) {
+  credit.add_session(SessionSlot(4), JobSlot(0));
+  active[4] = 5;
+  queues = {{0, kPathRtt + kWait}, {1, kPathRtt}, {2, kPathRtt}, {3, 0}, {4, 0}};
   send();
   EXPECT_GT(elsewhere(0), 0U);
-  queues[1] = 0;
+  queues[2] = 0;
   epoch(active, 2);
   EXPECT_EQ(elsewhere(0), 0U);
+}
+
+// It knows no shorter round trip than the one behind this host's own queue.
+TEST_F(CreditElsewhere, NothingBesideOneThatBeganBehindTheQueue) {
+  rtts[3] = kPathRtt + kWait;
+  for (uint32_t i = 0; i < 4; ++i) queues[i] = kPathRtt + kWait;
+  send();
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(elsewhere(i), 0U) << i;
+}
+
+TEST_F(CreditElsewhere, NothingForASecondAfterALoss) {
+  queues[0] = kPathRtt + kWait;
+  send();
+  EXPECT_GT(elsewhere(0), 0U);
+  misses = true;
+  epoch(active);
+  misses = false;
+  epoch(active, 100);
+  EXPECT_EQ(elsewhere(0), 0U);
+  epoch(active, 1'000'000'000 / kEpoch + 1);
+  EXPECT_GT(elsewhere(0), 0U);
+}
+
+// Of its job's, whatever it brings.
+TEST_F(CreditElsewhere, NoMoreThanForAnEqualPart) {
+  job(1, 4, 3);
+  for (uint32_t i = 4; i < 8; ++i) active[i] = 5;
+  active[0] = 1;  // the most urgent
+  queues[0] = kPathRtt + kWait;
+  send();
+  EXPECT_GT(grant(0), 2 * grant(1));
+  EXPECT_LE(static_cast<double>(elsewhere(0)), kWait * kRate / 16 / 1e9);
+  EXPECT_GT(elsewhere(0), 0U);
 }
 
 TEST_F(CreditElsewhere, NoWaitIsTakenForLongerThanTwentyMilliseconds) {
