@@ -35,7 +35,7 @@ STEADY = ("--iterations", "10", "--warmup", "4")
 LIGHT_MODELS = ("resnet50", "mobilenet")
 LIGHT_CLUSTERS = ((2, 2), (2, 1), (2, 4), (4, 2), (4, 4))
 LIGHT_STEADY = ("--iterations", "6", "--warmup", "3")
-# Where links draw new rates: who is faster meets others of them, which few iterations take for the policy.
+# Of links that draw new rates: a faster policy meets other rates, and few iterations would compare those.
 LIGHT_CHANGING = ("--iterations", "60", "--warmup", "3")
 COLUMNS = ("seed", "behind_percent", "best", "mercury_s", "best_s", "setting")
 

@@ -96,8 +96,8 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = server_.poll(now_ns);
   work += sends_.poll();
-  // By turns where programs fill a pass: else nothing would be pushed again, and no job would end.
-  // What is due keeps its turn until something of it has found room.
+  // By turns where programs fill a pass, or leave too little room: else nothing would be pushed
+  // again, and no job would end. What is due keeps its turn until something of it has found room.
   const bool due_first = due_first_;
   const size_t waiting = worker_.waiting_ranges();
   if (due_first) work += queue_due(now_ns);

@@ -40,7 +40,7 @@ constexpr uint64_t kFreeMeasurements = 8;
 constexpr uint64_t kStandingFrames = 4;
 constexpr uint64_t kStandingNs = 20'000;  // engines look at their ports more often
 constexpr uint64_t kFrameBytes = IncastQueue::kFrameBytes;
-// Of the shortest round trip: by so much servers that are alike differ in a moment.
+// Of the shortest round trip: what is longer by no more is taken for chance.
 constexpr uint64_t kChance = 4;
 constexpr uint64_t kLongestElsewhereNs = 20'000'000;
 constexpr uint64_t kAfterLossNs = 1'000'000'000;  // what was granted besides may have been lost
@@ -450,11 +450,11 @@ void CreditAllocator::move_grants() noexcept {
   }
 }
 
-// This host's own queue is in all senders' round trips: in the shortest, too, but for the way. Who
-// has begun behind that queue knows no shorter one, so its way counts as the shortest of all, and
-// what chance adds as a part of that; as much again where frames come marked. Of few of the senders
-// the shortest may have been measured before the queue grew. Who sends parts of sums is not to get
-// ahead of the others, wherever it waits.
+// This host's own queue is in all senders' round trips: the shortest of them, less the shortest
+// that any ever had (who began behind the queue knows no shorter one of its own), is at least that
+// queue. More is allowed for chance, a whole round trip where frames come marked. Of few of the
+// senders the shortest may have been measured before the queue grew. Who sends parts of sums is not
+// to get ahead of the others, wherever it waits.
 void CreditAllocator::find_elsewhere(uint64_t now_ns) noexcept {
   uint64_t least_way_ns = kUnbounded;
   uint64_t least_rtt_ns = kUnbounded;

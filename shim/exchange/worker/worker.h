@@ -99,8 +99,8 @@ class Worker {
   void release(uint64_t now_ns) noexcept;
   // When release() is worth a call; kNever for all other policies.
   uint64_t release_due_ns() const noexcept { return release_due_ns_; }
-  // Before take_removed() and release() of a pass. Whoever has something due and finds no room for
-  // it beside what waits is the next, and neither queues ranges of another job before.
+  // Before take_removed(), and before release(). A job that has something due and finds no room for
+  // it beside what waits is the first next time, and until then neither queues ranges of others.
   void begin_turns() noexcept { lacks_room_ = false; }
   bool lacks_room() const noexcept { return lacks_room_; }
   // The next range that was released. One for which the scheduler has no room is to be held up, and
