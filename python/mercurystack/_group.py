@@ -46,9 +46,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
         asked = daemons_of_groups()
-        if rank == 0:
-            store.set("mercury", f"torch-{secrets.token_hex(8)} {asked or own_place()} {'daemons' if asked else 'ranks'}")
         self._messages = Messages(store, rank, size, own_host(), timeout)
+        if rank == 0:  # once all are there: nobody else is to have taken the free port meanwhile
+            store.set("mercury", f"torch-{secrets.token_hex(8)} {asked or own_place()} {'daemons' if asked else 'ranks'}")
         name, rendezvous, servers = store.get("mercury").decode().split()
         daemons = servers == "daemons"
         self._context = Context("auto" if daemons else "embedded")
