@@ -251,7 +251,7 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
     sender.part = static_cast<uint32_t>(kWhole * bytes / carried);
     sender.arrived_bytes = 0;
   }
-  full_ = 20 * arrived >= 19 * carried;
+  full_ = IncastQueue::is_full(arrived, carried);
   queue_.on_measured(arrived, carried, senders(arrived), now_ns);
 }
 

@@ -52,14 +52,14 @@ void IncastQueue::on_measured(uint64_t arrived_bytes, uint64_t carried_bytes,
                               const Senders& senders, uint64_t now_ns) noexcept {
   if (std::exchange(overrun_, false)) return squeeze(senders);
   const uint64_t most = held(now_ns) ? configured_bytes_ : longest(senders.divided);
-  if (20 * arrived_bytes >= 19 * carried_bytes) {
+  if (is_full(arrived_bytes, carried_bytes)) {
     elsewhere_bytes_ -= elsewhere_bytes_ / kSqueeze;
   } else if (arrived_bytes > 0 && !held(now_ns)) {
     elsewhere_bytes_ =
         std::min(elsewhere_bytes_ + bytes() / kQueueGrowth, longest(senders.expected));
   }
   if (2 * arrived_bytes < carried_bytes) return;
-  // Frames of 1500 bytes are 0.96 of what they take of a link, and acknowledgements come, too.
+  // Acknowledgements come, too.
   shorten(10 * arrived_bytes >= 9 * carried_bytes, senders, now_ns);
   if (queue_bytes_ >= most && !held(now_ns)) hold_ns_ = 0;  // it holds all that is asked
   const uint64_t growth = queue_bytes_ < configured_bytes_ ? kReturn : kQueueGrowth;

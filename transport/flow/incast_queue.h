@@ -78,6 +78,10 @@ class IncastQueue {
   uint64_t bytes() const noexcept {
     return std::min({queue_bytes_, standing_bytes_, bound_bytes_}) + elsewhere_bytes_;
   }
+  // Frames of 1500 bytes are 0.96 of what they take of a link.
+  static bool is_full(uint64_t arrived_bytes, uint64_t carried_bytes) noexcept {
+    return 20 * arrived_bytes >= 19 * carried_bytes;
+  }
   // It has marked or lost lately, and is not to grow.
   bool held(uint64_t now_ns) const noexcept { return now_ns < held_until_ns_; }
 

@@ -1,9 +1,11 @@
 // What datagrams say beside their priority: that others waited for them, that a link was idle.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tests/transport/flow/credit_fixture.h"
+#include "transport/base/random.h"
 
 namespace mercury {
 namespace {
@@ -183,6 +185,25 @@ TEST_F(CreditElsewhere, NoWaitIsTakenForLongerThanTwentyMilliseconds) {
   queues[0] = 10'000'000'000;
   send();
   expect_elsewhere(0, 20'000'000);
+}
+
+// However many wait, and whatever part of the link each has.
+TEST_F(CreditElsewhere, InAllNoMoreThanTheLinkCarriesInTwentyMilliseconds) {
+  constexpr uint64_t kMost = kRate / 50;
+  Random random(11);
+  uint64_t seen = 0;
+  for (int step = 0; step < 300; ++step) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      active[i] = static_cast<uint16_t>(random.below(3));
+      queues[i] = kPathRtt + random.below(4) * 20'000'000;
+    }
+    epoch(active, 20);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < 4; ++i) sum += elsewhere(i);
+    ASSERT_LE(sum, kMost) << step;
+    seen = std::max(seen, sum);
+  }
+  EXPECT_GE(seen, kMost / 2);
 }
 
 }  // namespace
