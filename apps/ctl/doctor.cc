@@ -98,6 +98,22 @@ Check check_jobs(const StackdConfig& config) {
           ""};
 }
 
+// With which other hosts.
+Check check_sockets(const StackdConfig& config) {
+  if (!config.sockets_serve) return {"sockets", true, "carries none (sockets.serve)", ""};
+  if (!speaks_to_others(config)) {
+    return {"sockets", true,
+            "between programs of this host alone: no sockets.secret, and sockets.open is false",
+            ""};
+  }
+  const bool secret = !config.sockets_secret.empty() || !config.sockets_secret_file.empty();
+  if (secret) return {"sockets", true, "with hosts that have sockets.secret, too", ""};
+  return {"sockets", true,
+          "whoever reaches this host's UDP ports from sockets.networks has sessions, and their "
+          "memory, and reaches what programs of mercury-run listen at (sockets.open)",
+          "set the same sockets.secret on all hosts"};
+}
+
 // The daemon raises its soft limit to the hard one.
 Check check_descriptors(const StackdConfig& config) {
   const uint64_t limit = descriptor_limit().hard;
@@ -147,6 +163,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
   if (checks.front().ok) {  // else the rest would be about the defaults
     checks.push_back(check_attach_folder(config));
     checks.push_back(check_jobs(config));
+    checks.push_back(check_sockets(config));
     if (!config.socket_group.empty()) checks.push_back(check_group(config));
     checks.push_back(check_descriptors(config));
     checks.push_back(check_engine_scheduling(config));

@@ -477,6 +477,11 @@ std::string sockets_path(const StackdConfig& config) {
   return config.socket + kSocketsSuffix;
 }
 
+bool speaks_to_others(const StackdConfig& config) {
+  return config.sockets_serve && (config.sockets_open || !config.sockets_secret.empty() ||
+                                  !config.sockets_secret_file.empty());
+}
+
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides) {
   StackdConfig config;

@@ -65,7 +65,7 @@ struct StackdConfig {
   uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;  // memory_limits.h
   uint64_t total_memory_bytes = 0;
-  std::string job_authentication = "off";
+  std::string job_authentication = "offered";
   // [attach]
   std::string socket = "/run/mercury/stackd.sock";
   std::string socket_mode = "0660";
@@ -75,11 +75,12 @@ struct StackdConfig {
   uint64_t programs_memory_bytes = 0;  // memory_limits.h
   // [sockets]
   bool sockets_serve = true;
+  bool sockets_open = false;
   std::string sockets_socket;  // sockets_path()
   std::vector<IpPrefix> sockets_networks = private_networks();
   std::string sockets_secret;
   std::string sockets_secret_file;  // instead
-  std::string sockets_authentication = "off";
+  std::string sockets_authentication = "offered";
   uint64_t sockets_probe_ns = 50'000'000;
   uint64_t sockets_silence_ns = 30'000'000'000;
   uint64_t sockets_answer_ns = 3'000'000'000;
@@ -107,6 +108,8 @@ struct StackdConfig {
 // Where programs ask for their sockets: sockets.socket, or, where that is empty, the default path,
 // or beside an attach.socket that is not the default one.
 std::string sockets_path(const StackdConfig& config);
+// Whether other hosts may speak Mercury with this one's sockets at all.
+bool speaks_to_others(const StackdConfig& config);
 
 // Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
 // `overrides` ("section.key=value"). What it returns is right in itself, also taken together.

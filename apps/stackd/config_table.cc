@@ -140,10 +140,16 @@ const ConfigRow kRows[] = {
     {"sockets", "socket", &C::sockets_socket, Unit::kNone, 0, 0, nullptr,
      "where they ask, with attach.mode and attach.group; empty = /run/mercury/sockets.sock, or "
      "where attach.socket is another, that with .tcp behind it"},
+    {"sockets", "open", &C::sockets_open, Unit::kNone, 0, 0, nullptr,
+     "with other hosts also without a secret: whoever reaches this host's UDP ports then has "
+     "sessions, and their memory, and reaches what programs of mercury-run listen at"},
     {"sockets", "networks", &C::sockets_networks, Unit::kNone, 0, 0, nullptr,
-     "whose hosts may speak Mercury; connections to others are the kernel's at once"},
+     "whose hosts may speak Mercury, with the secret or open; connections to others are the "
+     "kernel's at once"},
     {"sockets", "secret", &C::sockets_secret, Unit::kNone, 0, 0, nullptr,
-     "what hosts must prove to each other; empty = none", true},
+     "what hosts must prove to each other; empty = none, and without open no host may speak "
+     "Mercury with this one",
+     true},
     {"sockets", "secret_file", &C::sockets_secret_file, Unit::kNone, 0, 0, nullptr,
      "instead of secret: the first line of a file; empty = none"},
     {"sockets", "authentication", &C::sockets_authentication, Unit::kNone, 0, 0,

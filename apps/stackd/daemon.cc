@@ -70,6 +70,11 @@ Status Daemon::start() {
 
 Status Daemon::serve_sockets() {
   if (!config_.sockets_serve) return {};
+  if (!speaks_to_others(config_)) {
+    spdlog::info(
+        "sockets between programs of this host alone: no sockets.secret, and sockets.open is "
+        "false");
+  }
   SocketManager::Host host;
   for (size_t lane = 0; lane < built_.host->lane_count(); ++lane) {
     host.lanes.push_back(built_.host->port_info(lane).local);

@@ -120,6 +120,7 @@ Result<gid_t> attach_group(const StackdConfig& config) {
 SocketPolicy socket_policy(const StackdConfig& config) {
   SocketPolicy policy;
   policy.serve = config.sockets_serve;
+  policy.others = speaks_to_others(config);
   policy.networks = config.sockets_networks;
   for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
   policy.udp_port = static_cast<uint16_t>(config.udp_port);

@@ -480,7 +480,7 @@ class BadInputTest(unittest.TestCase):
         bystander.stop(self)
 
     def test_who_requires_authentication_is_told_by_name_who_has_it_off(self):
-        self.cluster('[jobs]\nauthentication = "required"\n[[job]]\nname = "train"\nsecret = "hush"\n')
+        self.cluster('[jobs]\nauthentication = "required"\n[[job]]\nname = "train"\nsecret = "hush"\n', worker='authentication = "off"\n')
         self.refused(self.open(self.program("left"), secret="hush"), errno.ENOTSUP, "only authenticated frames", "required")
         self.wait_for(lambda: "only authenticated frames" in self.daemons["server"].log())
 

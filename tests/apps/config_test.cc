@@ -242,10 +242,20 @@ TEST_F(ConfigTest, TheSecretOfSocketsIsNotShown) {
   EXPECT_EQ(bytes, "--set: sockets.secret: expected text in UTF-8, got (hidden)");
 }
 
-TEST_F(ConfigTest, AuthenticationIsOffUnlessItIsAskedFor) {
+TEST_F(ConfigTest, SocketsOfOtherHostsNeedASecretOrALine) {
+  for (const char* none :
+       {"", "secret = \"\"\n", "serve = false\nopen = true\n", "serve = false\nsecret = \"x\"\n"}) {
+    EXPECT_FALSE(speaks_to_others(*load("[sockets]\n" + std::string(none)))) << none;
+  }
+  for (const char* some : {"open = true\n", "secret = \"x\"\n"}) {
+    EXPECT_TRUE(speaks_to_others(*load("[sockets]\n" + std::string(some)))) << some;
+  }
+}
+
+TEST_F(ConfigTest, AuthenticationIsOfferedUnlessItIsAskedFor) {
   const Result<StackdConfig> config = load("");
-  EXPECT_EQ(config->job_authentication, "off");
-  EXPECT_EQ(config->sockets_authentication, "off");
+  EXPECT_EQ(config->job_authentication, "offered");
+  EXPECT_EQ(config->sockets_authentication, "offered");
   for (const char* section : {"jobs", "sockets"}) {
     const std::string head = "[" + std::string(section) + "]\nauthentication = ";
     for (const char* good : {"\"off\"", "\"offered\"", "\"required\""}) {
@@ -262,8 +272,10 @@ TEST_F(ConfigTest, AuthenticationIsOffUnlessItIsAskedFor) {
 TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffered) {
   for (const char* section : {"jobs", "sockets"}) {
     const std::string key = std::string(section) + ".authentication";
+    const bool jobs = section == std::string("jobs");
     const auto loaded = [&](const std::string& word) {
-      return *load("[" + std::string(section) + "]\nauthentication = \"" + word + "\"\n");
+      return *load("[" + std::string(section) + "]\nauthentication = \"" + word + "\"\n",
+                   {std::string(jobs ? "sockets" : "jobs") + ".authentication=off"});
     };
     for (const char* word : {"off", "offered", "required"}) {
       EXPECT_TRUE(check_authentication(loaded(word), true));
@@ -351,6 +363,7 @@ TEST_F(ConfigTest, TheSecretOfSocketsComesFromAFileToo) {
   Result<StackdConfig> config = load("[sockets]\n" + file);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->sockets_file_secret, "hush");
+  EXPECT_TRUE(speaks_to_others(*config));
   EXPECT_EQ(print_config(*config, true).find("hush"), std::string::npos);
   EXPECT_EQ(error("[sockets]\nsecret = \"x\"\n" + file),
             "3: sockets.secret_file: expected one of sockets.secret and sockets.secret_file, got "

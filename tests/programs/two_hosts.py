@@ -48,14 +48,15 @@ class Built:
 
 class TwoHosts:
     """Hosts "a" and "b". `port(host)` gives the [port] section; `prefix` comes before daemons and
-    programs, as taskset does; `settings` are the daemons' --set. All of it ends with close()."""
+    programs, as taskset does; `settings` are the daemons' --set; `open_sockets`: without a secret,
+    too. All of it ends with close()."""
 
-    def __init__(self, port=None, ipv6=False, rate_mbit=None, mtu=9000, prefix=(), extra=PATIENT, settings=()):
+    def __init__(self, port=None, ipv6=False, rate_mbit=None, mtu=9000, prefix=(), extra=PATIENT, settings=(), open_sockets=True):
         self.ipv6 = ipv6
         self.prefix = list(prefix)
         self.port = port or self.uring
         self.extra = extra
-        self.settings = [word for setting in ("jobs.open=true", *settings) for word in ("--set", setting)]
+        self.settings = [word for setting in ("jobs.open=true", *["sockets.open=true"] * open_sockets, *settings) for word in ("--set", setting)]
         self.daemons, self.processes = {}, []
         atexit.register(self.close)  # also if this is interrupted
         self.folder = tempfile.mkdtemp(prefix="mercury-")

@@ -388,10 +388,12 @@ class FewConnections(ZeroMqTest):
 
 
 class HostsThatDoNotSpeak(ZeroMqTest):
+    HOSTS = {"open_sockets": False}
+
     def test_the_kernel_carries_it(self):
-        ours = self.hosts.extra
-        for theirs in ('[sockets]\nsecret = "0123456789abcdef0123456789abcdef"\n', "[sockets]\nserve = false\n",
-                       '[sockets]\nnetworks = ["192.168.0.0/16"]\n'):
+        ours = self.hosts.extra + "open = true\n"
+        for theirs in ("[sockets]\n", '[sockets]\nsecret = "0123456789abcdef0123456789abcdef"\n', "[sockets]\nserve = false\n",
+                       '[sockets]\nopen = true\nnetworks = ["192.168.0.0/16"]\n'):
             with self.subTest(theirs):
                 self.hosts.kill_daemon("b")
                 self.hosts.extra = theirs

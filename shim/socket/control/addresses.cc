@@ -18,7 +18,7 @@ IpAddress loopback_of(const IpAddress& ip) {
 }
 
 bool may_speak(const SocketPolicy& policy, const IpAddress& ip) {
-  return !is_loopback(ip) &&
+  return policy.others && !is_loopback(ip) &&
          std::any_of(policy.networks.begin(), policy.networks.end(),
                      [&ip](const IpPrefix& network) { return contains(network, ip); });
 }

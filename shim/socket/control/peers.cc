@@ -317,6 +317,10 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
     host_.send(lane, command::Refuse{hello.hello, code, text});
   };
   if (!policy_.serve) return refuse(Errc::kUnsupported, "this host serves no sockets");
+  if (!policy_.others) {
+    note(hello.remote, std::string("refused: ") + kNoOthers);
+    return refuse(Errc::kPermission, kNoOthers);
+  }
   if (!verify(policy_.key, hello.body)) {
     note(hello.remote, "refused: it does not prove the secret (sockets.secret) of this host");
     return refuse(Errc::kWrongSecret, "the secret of sockets (sockets.secret) is another here");

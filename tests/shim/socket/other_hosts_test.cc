@@ -248,6 +248,18 @@ TEST_F(OtherHosts, HellosThatAreRefused) {
   EXPECT_EQ(notices.size(), 2U);
 }
 
+TEST_F(OtherHosts, NobodyElseSpeaksWithAHostThatCarriesNoSocketsOfOthers) {
+  policy.others = false;
+  EXPECT_EQ(connect(1, kServer)->kind(), ReplyKind::kKernel);
+  EXPECT_TRUE(commands.empty()) << "nobody is asked";
+  say_hello(at("10.0.0.2:7470"));  // with the right proof
+  const auto refused = take<command::Refuse>();
+  EXPECT_EQ(refused.code, Errc::kPermission);
+  EXPECT_NE(refused.text.find("sockets.open"), std::string::npos);
+  EXPECT_EQ(notices.size(), 1U);
+  EXPECT_EQ(manager().snapshot().sessions, 0U);
+}
+
 TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   policy.max_hosts = 2;
   const Token first = accept_session(at("10.0.0.2:7470"));

@@ -112,6 +112,12 @@ TEST_F(PingsTest, TheSideThatRefusesIsNamed) {
   EXPECT_TRUE(commands.empty());
 }
 
+TEST_F(PingsTest, NobodyIsAskedByAHostThatCarriesNoSocketsOfOthers) {
+  policy.others = false;
+  expect(*ping(), PingOutcome::kRefusedHere, "neither sockets.secret nor sockets.open");
+  EXPECT_TRUE(commands.empty());
+}
+
 TEST_F(PingsTest, AHostWithoutSealsIsRefusedHereWhereTheyAreRequired) {
   policy.authentication = Authentication::kRequired;
   const auto report = ping();
