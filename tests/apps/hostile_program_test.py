@@ -225,7 +225,7 @@ def measure():
 
 if __name__ == "__main__":
     if OPTIONS.measure > 0:
-        sys.exit(measure() < 0.9)  # docs/reliability.md promises that it costs less than a tenth
+        sys.exit(measure() < 0.9)  # docs/reliability.md says that it costs less than a tenth
     else:
         print(f"seed {OPTIONS.seed}", file=sys.stderr)
         unittest.main(argv=[sys.argv[0], "-v", *REST])
