@@ -25,6 +25,7 @@
 #include "transport/engine/farewells.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
+#include "transport/engine/job_ends.h"
 #include "transport/engine/pacer.h"
 #include "transport/engine/path_check.h"
 #include "transport/engine/reset_tokens.h"
@@ -180,6 +181,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     deadline = std::min(deadline, service_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
+    if (!job_ends_.empty()) deadline = std::min(deadline, now_ns_);
     if constexpr (StreamService<S>) {  // asked for after the pass had sent its frames
       const bool waits = (!line_.empty() && !paced_) || !sessions_.touched().empty();
       if (waits && !stalled_) deadline = std::min(deadline, now_ns_);
@@ -339,6 +341,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) override;
   void heed_urgency(JobSlot job, bool heed) override { credit_.heed_urgency(job, heed); }
   void release(JobSlot job, Errc code, std::string_view text) override;
+  uint32_t close_ended();
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
   void ask_for_token(const PendingHello& of);
@@ -361,6 +364,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   HelloGate gate_;
   Handshakes handshakes_;
   Farewells farewells_;
+  JobEnds job_ends_;
   ResetTokens resets_;
   PathChallenges challenges_;
   CutFrame cut_;                                // the frame that is sent in parts

@@ -15,7 +15,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   Result<PathId> path = port_.open_path(remote);
   if (!path) return path.error();
   SessionSlot slot;
-  if (!sessions_.allocate(slot)) {
+  if (!sessions_.allocate(slot, token)) {
     port_.close_path(*path);
     return Error(Errc::kLimit, "all sessions of the engine are open (engine.max_sessions = " +
                                    std::to_string(config_.max_sessions) + ")");
@@ -26,7 +26,6 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   entry.remote = remote;
   entry.on_host = remote.ip == port_.info().local.ip;
   entry.link_overhead_bytes = link_overhead_bytes(remote.ip);
-  entry.token = token;
   entry.job = job;
   SessionConfig session = config_.session;
   session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
@@ -246,6 +245,8 @@ void Engine<P, S>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload, u
 
 template <Port P, Service S>
 uint32_t Engine<P, S>::take_commands() {
+  job_ends_.begin_pass();
+  const uint32_t closed = close_ended();
   uint32_t count = 0;
   std::unique_ptr<Command> next;
   while (count < kCommandsPerPass && commands_.pop(next)) {
@@ -261,7 +262,7 @@ uint32_t Engine<P, S>::take_commands() {
     ++count;
   }
   reported_ = reported_ || count > 0;  // commands that found the ring full may wait for this
-  return count;
+  return count + closed;
 }
 
 template <Port P, Service S>
@@ -309,16 +310,26 @@ void Engine<P, S>::expect(JobSlot job, const CreditAllocator::FanIn& fan_in) {
 
 template <Port P, Service S>
 void Engine<P, S>::release(JobSlot job, Errc code, std::string_view text) {
+  std::vector<uint32_t> numbers;
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
-    if (!sessions_.in_use(slot)) continue;
-    SessionEntry& entry = sessions_.at(slot);
-    if (entry.job != job || entry.closed) continue;
-    sessions_.touch(slot);
-    entry.session->close(code, text, now_ns_);
+    if (!sessions_.in_use(slot) || sessions_.at(slot).closed) continue;
+    if (sessions_.at(slot).job == job) numbers.push_back(sessions_.number_of(slot));
   }
+  job_ends_.add(code, text, std::move(numbers));
+  close_ended();
   credit_.remove_job(job);
   divide_credit();
+}
+
+template <Port P, Service S>
+uint32_t Engine<P, S>::close_ended() {
+  return job_ends_.close_some([this](uint32_t number, Errc code, std::string_view text) {
+    SessionEntry* const entry = sessions_.find(number);
+    if (entry == nullptr || entry->closed) return;
+    sessions_.touch(sessions_.slot_of(number));
+    entry->session->close(code, text, now_ns_);
+  });
 }
 
 template <Port P, Service S>

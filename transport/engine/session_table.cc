@@ -26,15 +26,18 @@ SessionTable::SessionTable(uint32_t capacity, uint64_t seed)
   for (uint32_t i = 1; i <= capacity; ++i) numbers_[i] = (numbers_[i] << slot_bits) | i;
   numbers_[0] = 1;
   touched_.reserve(capacity);
+  tokens_.reserve(capacity);
   free_.reserve(capacity);
   for (uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
 }
 
-bool SessionTable::allocate(SessionSlot& slot) {
+bool SessionTable::allocate(SessionSlot& slot, Token token) {
   if (free_.empty()) return false;
   slot = SessionSlot(free_.back());
   free_.pop_back();
   entries_[slot.value] = std::make_unique<SessionEntry>();
+  entries_[slot.value]->token = token;
+  tokens_.insert_or_assign(token, slot);
   high_water_ = std::max(high_water_, slot.value + 1);
   deadlines_.grow(high_water_);
   ++size_;
@@ -55,6 +58,10 @@ void SessionTable::forget_addresses(SessionSlot slot) {
 
 void SessionTable::release(SessionSlot slot) {
   forget_addresses(slot);
+  if (const auto it = tokens_.find(entries_[slot.value]->token);
+      it != tokens_.end() && it->second == slot) {
+    tokens_.erase(it);
+  }
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
   numbers_[slot.value + 1] += slot_mask_ + 1;  // the next generation
@@ -63,13 +70,10 @@ void SessionTable::release(SessionSlot slot) {
 }
 
 SessionEntry* SessionTable::find_token(Token token, SessionSlot& slot) {
-  for (uint32_t i = 0; i < high_water_; ++i) {
-    if (entries_[i] && entries_[i]->token == token && !entries_[i]->closed) {
-      slot = SessionSlot(i);
-      return entries_[i].get();
-    }
-  }
-  return nullptr;
+  const auto it = tokens_.find(token);
+  if (it == tokens_.end() || entries_[it->second.value]->closed) return nullptr;
+  slot = it->second;
+  return entries_[slot.value].get();
 }
 
 SessionEntry* SessionTable::find_hello(const Endpoint& remote, uint32_t peer_hello) {

@@ -72,8 +72,8 @@ class SessionTable {
   // knows nothing of the others'.
   explicit SessionTable(uint32_t capacity, uint64_t seed = 1);
 
-  // A free slot, or false when all are taken.
-  bool allocate(SessionSlot& slot);
+  // A free slot, for the session that the control plane calls so; or false when all are taken.
+  bool allocate(SessionSlot& slot, Token token);
   void release(SessionSlot slot);
   uint32_t number_of(SessionSlot slot) const { return numbers_[slot.value + 1]; }
 
@@ -89,7 +89,7 @@ class SessionTable {
   bool in_use(SessionSlot slot) const noexcept {
     return slot.value < entries_.size() && entries_[slot.value] != nullptr;
   }
-  SessionEntry* find_token(Token token, SessionSlot& slot);
+  SessionEntry* find_token(Token token, SessionSlot& slot);  // constant time, too
   // Passive side: the session that this HELLO opened, or null.
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
   void set_hello(SessionSlot slot, uint32_t peer_hello);  // its `remote` is known
@@ -132,6 +132,7 @@ class SessionTable {
   // Of the session in each slot, or of the next one there: by slot and one, as numbers hold it.
   // What names no slot has a number that would be looked for elsewhere.
   std::vector<uint32_t> numbers_;
+  std::unordered_map<Token, SessionSlot> tokens_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> peers_;  // that have told a token
   Deadlines deadlines_{1};  // by slot, of those that were in use at a time

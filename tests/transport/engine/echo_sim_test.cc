@@ -325,6 +325,48 @@ TEST(EchoSim, NoJobsRemovalClosesASessionOfNone) {
   lab.expect_echoes(4, kMegabyte);
 }
 
+// No frame is received while a pass closes sessions.
+TEST(EchoSim, AJobsSessionsAreClosedAPartInEachPass) {
+  constexpr uint64_t kSessions = 200;
+  constexpr size_t kInPass = JobEnds::kClosedInPass;
+  Lab lab(14);
+  lab.start(0, {}, 1, {}, {.tx_queue_bytes = 64 * kMegabyte});  // has room for all CLOSEs at once
+  ASSERT_TRUE(lab.connect());
+  const size_t others = lab.a().opened.size();
+  for (uint64_t i = 0; i < kSessions; ++i) {
+    wire::Hello hello;
+    hello.kind = wire::SessionKind::kData;
+    hello.job = "echo";
+    hello.nonce[0] = static_cast<uint8_t>(i);
+    hello.nonce[1] = 1;
+    lab.a().send(command::Connect{.token = Token(1'000 + i),
+                                  .job = JobSlot(static_cast<uint16_t>(3 + i % 2)),
+                                  .remote = lab.b().port->info().local,
+                                  .hello = hello,
+                                  .key = lab.a().key});
+    ASSERT_TRUE(lab.run([&] { return lab.a().opened.size() == others + i + 1; }));
+  }
+  lab.a().service.post([&] {  // two jobs in one pass
+    for (const uint16_t job : {uint16_t{3}, uint16_t{4}}) {
+      lab.a().service.host->release(JobSlot(job), Errc::kClosed, "the job is over");
+    }
+  });
+  const auto closed = [&] { return lab.a().closed.size() + lab.a().engine.reports_waiting(); };
+  const size_t before = closed();
+  uint32_t passes = 0;
+  for (size_t last = before; last < before + kSessions && passes < kSessions; ++passes) {
+    lab.a().poll(lab.network.now_ns());
+    ASSERT_LE(closed(), last + kInPass);
+    last = closed();
+    if (last == before + kSessions) continue;
+    ASSERT_LE(lab.a().engine.next_deadline_ns(), lab.network.now_ns()) << "it does not sleep";
+  }
+  EXPECT_GE(passes, kSessions / kInPass);
+  lab.run_for(kSecond);
+  EXPECT_EQ(lab.a().closed.size(), before + kSessions);
+  lab.expect_echoes(4, kMegabyte);
+}
+
 // The keys of others open nothing.
 TEST(EchoSim, AnotherServicesKeyIsNotThisOnes) {
   Lab lab(13);

@@ -61,7 +61,7 @@ struct Restarts : Lab {
   static uint32_t number_at_b(uint64_t seed = 2) {
     SessionTable table(EngineConfig{}.max_sessions, seed);
     SessionSlot slot;
-    EXPECT_TRUE(table.allocate(slot));
+    EXPECT_TRUE(table.allocate(slot, Token()));
     return table.number_of(slot);
   }
   // Somebody sends `b` a PING of a session in `a`'s name.

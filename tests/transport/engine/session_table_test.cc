@@ -12,7 +12,7 @@ namespace {
 TEST(SessionTable, FindsByNumberAndNothingElse) {
   SessionTable table(100);
   SessionSlot slot;
-  ASSERT_TRUE(table.allocate(slot));
+  ASSERT_TRUE(table.allocate(slot, Token()));
   const uint32_t number = table.number_of(slot);
   EXPECT_EQ(table.find(number), &table.at(slot));
   EXPECT_EQ(table.slot_of(number), slot);
@@ -26,7 +26,7 @@ TEST(SessionTable, ANumberIsNotGivenAgainWhenItsSlotIs) {
   std::set<uint32_t> seen;
   for (int i = 0; i < 1000; ++i) {
     SessionSlot slot;
-    ASSERT_TRUE(table.allocate(slot));
+    ASSERT_TRUE(table.allocate(slot, Token()));
     const uint32_t number = table.number_of(slot);
     EXPECT_TRUE(seen.insert(number).second);
     table.release(slot);
@@ -38,7 +38,7 @@ TEST(SessionTable, NumbersAreNeverZeroEvenWhereTheGenerationWraps) {
   SessionTable table(~0U);  // the fewest bits of generation: 16
   for (int i = 0; i < 70000; ++i) {
     SessionSlot slot;
-    ASSERT_TRUE(table.allocate(slot));
+    ASSERT_TRUE(table.allocate(slot, Token()));
     EXPECT_NE(table.number_of(slot), 0U);
     EXPECT_EQ(table.find(table.number_of(slot)), &table.at(slot));
     table.release(slot);
@@ -49,7 +49,8 @@ TEST(SessionTable, NoNumberTellsAnother) {
   SessionTable table(256, 99);
   std::set<uint32_t> generations;
   SessionSlot slot;
-  while (table.allocate(slot)) generations.insert(table.number_of(slot) >> 9);  // 9 bits of slot
+  while (table.allocate(slot, Token()))
+    generations.insert(table.number_of(slot) >> 9);  // 9 bits of slot
   EXPECT_EQ(generations.size(), 256U);
 }
 
@@ -61,8 +62,8 @@ TEST(SessionTable, TwoLivesOfAnEngineShareNoNumbers) {
   for (int i = 0; i < 64; ++i) {
     SessionSlot old_slot;
     SessionSlot new_slot;
-    ASSERT_TRUE(before.allocate(old_slot));
-    ASSERT_TRUE(after.allocate(new_slot));
+    ASSERT_TRUE(before.allocate(old_slot, Token()));
+    ASSERT_TRUE(after.allocate(new_slot, Token()));
     EXPECT_EQ(after.find(before.number_of(old_slot)), nullptr);
   }
 }
@@ -71,7 +72,7 @@ TEST(SessionTable, EverySlotOfTheLargestTableIsFound) {
   SessionTable table(~0U, 77);
   SessionSlot slot;
   uint32_t count = 0;
-  while (table.allocate(slot)) {
+  while (table.allocate(slot, Token())) {
     ASSERT_EQ(table.find(table.number_of(slot)), &table.at(slot));
     ++count;
   }
@@ -83,7 +84,7 @@ TEST(SessionTable, TimersRunAtTheLastDeadlineThatWasSet) {
   SessionTable table(1000);
   std::vector<SessionSlot> slots(300);
   for (SessionSlot& slot : slots) {
-    ASSERT_TRUE(table.allocate(slot));
+    ASSERT_TRUE(table.allocate(slot, Token()));
     table.set_deadline(slot, 1000 + slot.value);
   }
   EXPECT_EQ(table.next_deadline_ns(), 1000U);
@@ -102,12 +103,33 @@ TEST(SessionTable, TimersRunAtTheLastDeadlineThatWasSet) {
   EXPECT_EQ(table.next_deadline_ns(), 1005U);
 }
 
+TEST(SessionTable, ATokenFindsItsSessionWhileThatIsOpen) {
+  SessionTable table(8);
+  SessionSlot first;
+  SessionSlot second;
+  SessionSlot found;
+  ASSERT_TRUE(table.allocate(first, Token(7)));
+  ASSERT_TRUE(table.allocate(second, Token(8)));
+  EXPECT_EQ(table.find_token(Token(7), found), &table.at(first));
+  EXPECT_EQ(found, first);
+  EXPECT_EQ(table.find_token(Token(9), found), nullptr);
+  table.at(first).closed = true;
+  EXPECT_EQ(table.find_token(Token(7), found), nullptr);
+  SessionSlot next;
+  ASSERT_TRUE(table.allocate(next, Token(7)));  // before the last one is freed
+  table.release(first);
+  EXPECT_EQ(table.find_token(Token(7), found), &table.at(next));
+  table.release(next);
+  EXPECT_EQ(table.find_token(Token(7), found), nullptr);
+  EXPECT_EQ(table.find_token(Token(8), found), &table.at(second));
+}
+
 TEST(SessionTable, FindsTheSessionThatAHelloOpenedWhileItIsThere) {
   SessionTable table(8, 5);
   const Endpoint remote{IpAddress::v4(10, 0, 0, 1), 7470};
   const Endpoint other{IpAddress::v4(10, 0, 0, 2), 7470};
   SessionSlot first;
-  ASSERT_TRUE(table.allocate(first));
+  ASSERT_TRUE(table.allocate(first, Token()));
   table.at(first).remote = remote;
   table.set_hello(first, 77);
   EXPECT_EQ(table.find_hello(remote, 77), &table.at(first));
@@ -116,7 +138,7 @@ TEST(SessionTable, FindsTheSessionThatAHelloOpenedWhileItIsThere) {
   table.at(first).closed = true;  // until the end of the pass its slot is taken
   EXPECT_EQ(table.find_hello(remote, 77), nullptr);
   SessionSlot second;
-  ASSERT_TRUE(table.allocate(second));
+  ASSERT_TRUE(table.allocate(second, Token()));
   table.at(second).remote = remote;
   table.set_hello(second, 77);
   table.release(first);
