@@ -52,8 +52,10 @@ struct alignas(128) JobNode {
   std::shared_ptr<SharedRanges> shared;  // also of sessions that are removed and not dropped yet
   uint32_t ranges = 0, leaves = 0;       // what it holds, with these sessions
   uint32_t unit_chunks = 1;
-  uint32_t life = 0;  // of jobs in this slot
+  uint32_t life = 0;    // of jobs in this slot
+  uint32_t linked = 0;  // of its sessions
   bool present = false;
+  bool held = false;
 
   // Of its leaves one for each session is nobody else's; what it has beyond these is of its part.
   uint32_t leaves_of_sessions() const noexcept { return std::min(leaves, members); }
@@ -108,7 +110,7 @@ struct Scheduler::State {
   DeficitRound round;
   std::vector<Removed> removed;
   uint64_t chunks = 0;
-  uint32_t linked_sessions = 0;
+  uint32_t linked_sessions = 0;  // of jobs that are not held
   LastTurn last;
   struct Stock {  // what is free in the pools
     uint32_t ranges;
@@ -160,7 +162,7 @@ struct Scheduler::State {
     (list.tail == kNil ? list.head : sessions[list.tail].next) = index;
     list.tail = index;
     s.linked = true;
-    ++linked_sessions;
+    count_linked(jobs[s.job.value], 1);
     round.join(turn_of(s.job));
   }
   void unlink(uint32_t index) noexcept {
@@ -172,7 +174,12 @@ struct Scheduler::State {
     (s.next == kNil ? list.tail : sessions[s.next].prev) = s.prev;
     if (list.head == kNil) trie.erase(s.linked_at, session_nodes);
     s.linked = false;
-    --linked_sessions;
+    count_linked(jobs[s.job.value], ~0U);
+  }
+  void count_linked(JobNode& job, uint32_t change) noexcept {
+    job.linked += change;
+    if (!job.held) [[likely]]
+      linked_sessions += change;
   }
   // To the end of its list, in which it comes first, before others.
   void rotate(PriorityList& list, uint32_t index) noexcept {
@@ -454,8 +461,8 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   State& st = *state_;
   if (st.cut_again(out)) return true;
   st.last.first = nullptr;  // keeps_turn() is asked of the job alone that current() named last
-  const uint32_t turn =
-      st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
+  const uint32_t turn = st.round.current(
+      [&st](uint32_t index) { return !st.jobs[index].sessions.empty() && !st.jobs[index].held; });
   if (turn == kNil) return false;
   PriorityTrie& trie = st.jobs[turn].sessions;
   const uint16_t rank = trie.top(st.session_nodes);
@@ -490,6 +497,22 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
 
 void Scheduler::charge(JobSlot job, uint32_t bytes) noexcept {
   if (state_->has(job)) state_->round.charge(state_->turn_of(job), bytes);
+}
+
+void Scheduler::hold(JobSlot slot) noexcept {
+  State& st = *state_;
+  if (!st.has(slot) || st.jobs[slot.value].held || st.turns == Turns::kUrgency) return;
+  st.jobs[slot.value].held = true;
+  st.linked_sessions -= st.jobs[slot.value].linked;
+  st.last.first = nullptr;
+}
+
+void Scheduler::go_on(JobSlot slot) noexcept {
+  State& st = *state_;
+  if (!st.has(slot) || !st.jobs[slot.value].held) return;
+  st.jobs[slot.value].held = false;
+  st.linked_sessions += st.jobs[slot.value].linked;
+  if (st.jobs[slot.value].linked > 0) st.round.join(slot.value);
 }
 
 void Scheduler::block(SessionSlot slot) noexcept {

@@ -116,6 +116,11 @@ class Scheduler {
   // become empty or blocked meanwhile.
   void charge(JobSlot job, uint32_t bytes) noexcept;
 
+  // A job that is held has no turns until it goes on, and idle() does not count it. Not where jobs
+  // take none (Turns::kUrgency). Idempotent.
+  void hold(JobSlot job) noexcept;
+  void go_on(JobSlot job) noexcept;
+
   // A blocked session is skipped until unblocked. Idempotent.
   void block(SessionSlot session) noexcept;
   void unblock(SessionSlot session) noexcept;

@@ -13,6 +13,7 @@
 
 #include "scheduler/job_parts.h"
 #include "scheduler/lost_chunks.h"
+#include "scheduler/rate_limits.h"
 #include "scheduler/scheduler.h"
 #include "transport/base/types.h"
 
@@ -33,6 +34,7 @@ class SendQueue {
   explicit SendQueue(const Limits& limits)
       : limits_(limits),
         scheduler_(limits.scheduler),
+        rates_(limits.scheduler.max_jobs),
         waiting_(limits.scheduler.max_jobs, limits.most_lost) {
     lives_.resize(limits.scheduler.max_sessions);
   }
@@ -80,13 +82,32 @@ class SendQueue {
     if (!has_room(session) || !scheduler_.readmit(session, chunk)) [[unlikely]]
       keep(session, chunk);
   }
-  // What sessions that are gone held is dropped, and lost chunks that found no room go on if they
-  // do now: kPerPoll of each at most. How many.
-  uint32_t poll() noexcept {
+  // The job is there, and may send so much in a second from now on; 0: as much as it can.
+  void limit(JobSlot job, uint64_t bytes_per_second) noexcept {
+    rates_.set(job, bytes_per_second);
+    scheduler_.go_on(job);
+  }
+  void charge(JobSlot job, uint32_t bytes) noexcept {
+    scheduler_.charge(job, bytes);
+    if (rates_.any() && rates_.charge(job, bytes)) [[unlikely]]
+      scheduler_.hold(job);
+  }
+  void remove_job(JobSlot job) {
+    scheduler_.remove_job(job);
+    rates_.set(job, 0);
+  }
+  uint64_t next_deadline_ns() const noexcept { return rates_.next_deadline_ns(); }
+  // Jobs that have waited for as long as their rates say go on. What sessions that are gone held
+  // is dropped, and lost chunks that found no room go on if they do now: kPerPoll of each at most.
+  // How many.
+  uint32_t poll(uint64_t now_ns) noexcept {
     uint32_t done = 0;
+    if (rates_.any()) [[unlikely]]
+      done = rates_.poll(now_ns, [this](JobSlot job) { scheduler_.go_on(job); });
     if (drops_) {
-      done = scheduler_.drop_removed(kPerPoll);
-      drops_ = done == kPerPoll;
+      const uint32_t dropped = scheduler_.drop_removed(kPerPoll);
+      drops_ = dropped == kPerPoll;
+      done += dropped;
     }
     if (waiting_.size() == 0) [[likely]]
       return done;
@@ -123,6 +144,7 @@ class SendQueue {
   const uint32_t plenty_ = JobParts::plenty(limits_.scheduler.max_ranges,
                                             limits_.scheduler.max_jobs, limits_.reserved_ranges);
   Scheduler scheduler_;
+  RateLimits rates_;
   LostChunks waiting_;
   std::vector<uint32_t> lives_;  // by session slot: how many are gone
   bool drops_ = false;           // removed sessions may have held something

@@ -26,6 +26,8 @@ namespace {
 
 constexpr char kFlag[] = "--set";
 constexpr char kHidden[] = "(hidden)";  // instead of a secret
+constexpr uint64_t kLeastJobRate = 1'000'000;
+constexpr char kLeastJobRateText[] = "1Mbps";
 
 std::string join(const ConfigRow& row) { return std::string(row.section) + "." + row.key; }
 
@@ -186,6 +188,27 @@ Status set_weight(StackdConfig::JobSection& job, const toml::node& node, const s
   return {};
 }
 
+Status set_memory(StackdConfig::JobSection& job, const toml::node& node, const std::string& where) {
+  const auto memory = parse_quantity(node.value_exact<std::string>().value_or(""), Unit::kBytes);
+  if (!memory) {
+    return Error(Errc::kConfig,
+                 where + ": expected a size such as \"64MiB\", got " + describe(node));
+  }
+  job.memory_bytes = *memory;
+  return {};
+}
+
+Status set_rate(StackdConfig::JobSection& job, const toml::node& node, const std::string& where) {
+  const auto rate =
+      parse_quantity(node.value_exact<std::string>().value_or(""), Unit::kBitsPerSecond);
+  if (!rate || *rate < kLeastJobRate) {
+    return Error(Errc::kConfig, where + ": expected a rate of " + kLeastJobRateText +
+                                    " or more, such as \"10Gbps\", got " + describe(node));
+  }
+  job.bits_per_second = *rate;
+  return {};
+}
+
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
   StackdConfig::JobSection job;
   const auto at = [&file](const toml::node& node) {
@@ -193,23 +216,17 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
   };
   for (const auto& [key, node] : table) {
     const std::string where = at(node) + ": job." + std::string(key.str());
-    if (key == "memory" && node.is_string()) {
-      const auto memory = parse_quantity(node.as_string()->get(), Unit::kBytes);
-      if (!memory) {
-        return Error(Errc::kConfig,
-                     where + ": expected a size such as \"64MiB\", got " + describe(node));
-      }
-      job.memory_bytes = *memory;
+    if (key == "memory" || key == "weight" || key == "rate") {
+      Status set = key == "memory"   ? set_memory(job, node, where)
+                   : key == "weight" ? set_weight(job, node, where)
+                                     : set_rate(job, node, where);
+      if (!set) return set;
       continue;
     }
-    if (key == "weight") {
-      if (Status set = set_weight(job, node, where); !set) return set;
-      continue;
-    }
-    if (key != "name" && key != "secret" && key != "secret_file" && key != "memory") {
+    if (key != "name" && key != "secret" && key != "secret_file") {
       return Error(
           Errc::kConfig,
-          where + ": unknown key; a [[job]] has name, secret, secret_file, memory, weight");
+          where + ": unknown key; a [[job]] has name, secret, secret_file, memory, weight, rate");
     }
     if (!node.is_string()) {  // what it is instead may be a secret
       return Error(Errc::kConfig, where + ": expected a string");
@@ -327,12 +344,30 @@ Status check_source_ports(const StackdConfig& config) {
                          std::to_string(config.udp_port + all - 1));
 }
 
+// Limits of a job's rate are kept at its turns.
+Status check_rates(const StackdConfig& config) {
+  if (config.job_bits_per_second != 0 && config.job_bits_per_second < kLeastJobRate) {
+    return wrong_value(config, "jobs.rate",
+                       std::string("expected 0 or at least ") + kLeastJobRateText);
+  }
+  if (config.turns == "fair") return {};
+  const bool limited = config.job_bits_per_second != 0 ||
+                       std::ranges::any_of(config.jobs, [](const StackdConfig::JobSection& job) {
+                         return job.bits_per_second != 0;
+                       });
+  if (!limited) return {};
+  return wrong_value(config, "engine.turns",
+                     "expected \"fair\" where a job has a rate (jobs.rate, job.rate), got \"" +
+                         config.turns + "\"");
+}
+
 Status check_together(const StackdConfig& config) {
   if (!config.cores.empty() && config.cores.size() != config.engines) {
     return wrong_value(config, "engine.cores",
                        "expected one CPU for each of the " + std::to_string(config.engines) +
                            " engines (port.engines), got " + std::to_string(config.cores.size()));
   }
+  if (Status rates = check_rates(config); !rates) return rates;
   const auto v4 = std::count_if(config.addresses.begin(), config.addresses.end(),
                                 [](const IpPrefix& address) { return address.ip.is_v4(); });
   for (const IpPrefix& address : config.addresses) {
@@ -543,6 +578,9 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
         << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : kHidden)
         << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";
     if (job.weight != 0) out << "weight = " << job.weight << "\n";
+    if (job.bits_per_second != 0) {
+      out << "rate = \"" << print_quantity(job.bits_per_second, Unit::kBitsPerSecond) << "\"\n";
+    }
   }
   return out.str();
 }

@@ -17,6 +17,8 @@ namespace mercury {
 // Addresses that are routed within a site alone: RFC 1918's, RFC 4193's, and those of one link.
 std::vector<IpPrefix> private_networks();
 
+inline constexpr uint64_t kBitsPerByte = 8;
+
 struct StackdConfig {
   // [port]
   std::string port_kind = "ethdev";
@@ -62,6 +64,7 @@ struct StackdConfig {
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
   uint64_t max_weight = 1;
+  uint64_t job_bits_per_second = 0;
   uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;  // memory_limits.h
   uint64_t total_memory_bytes = 0;
@@ -95,7 +98,8 @@ struct StackdConfig {
     std::string name;
     std::string secret;
     uint64_t memory_bytes = 0;
-    uint64_t weight = 0;  // 0: as programs ask, up to max_weight
+    uint64_t weight = 0;           // 0: as programs ask, up to max_weight
+    uint64_t bits_per_second = 0;  // 0: job_bits_per_second
   };
   std::vector<JobSection> jobs;
   std::string sockets_file_secret;  // what sockets_secret_file holds

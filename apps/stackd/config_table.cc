@@ -114,6 +114,9 @@ const ConfigRow kRows[] = {
     {"jobs", "max_weight", &C::max_weight, Unit::kNone, 1, kMostWeight, nullptr,
      "largest share among jobs on this host's links that programs may ask for; a [[job]] may have "
      "its own weight"},
+    {"jobs", "rate", &C::job_bits_per_second, Unit::kBitsPerSecond, 0, kAny, nullptr,
+     "what each member of a job on this host may send; 0 = as much as it can; a [[job]] may have "
+     "its own rate"},
     {"jobs", "leave_grace", &C::leave_grace_ns, Unit::kNanoseconds, 0, 600 * kS, nullptr,
      "how long nothing moves at a worker that was told of one that has left with rounds missing, "
      "until it gives up the rest (0: never); with an older server, after any left (0: at once)"},

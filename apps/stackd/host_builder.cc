@@ -65,6 +65,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.max_weight = static_cast<uint32_t>(config.max_weight);
+  host.policy.bytes_per_second = config.job_bits_per_second / kBitsPerByte;
   host.policy.leave_grace_ns = config.leave_grace_ns;
   host.policy.authentication = authentication_of(config.job_authentication);
   const MemoryLimits memory = memory_limits(config, physical_memory_bytes());
@@ -73,8 +74,9 @@ HostConfig host_config(const StackdConfig& config) {
   host.lane.exchange.sum_bytes = std::max<uint64_t>(1, memory.total_bytes / config.engines);
   host.sums_thread = true;
   for (const StackdConfig::JobSection& job : config.jobs) {
-    host.policy.known.push_back(
-        {job.name, job.secret, job.memory_bytes, static_cast<uint32_t>(job.weight)});
+    host.policy.known.push_back({job.name, job.secret, job.memory_bytes,
+                                 static_cast<uint32_t>(job.weight),
+                                 job.bits_per_second / kBitsPerByte});
   }
   return host;
 }

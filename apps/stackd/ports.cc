@@ -18,7 +18,6 @@ namespace {
 
 using ethdev::Check;
 
-constexpr uint64_t kBitsPerByte = 8;
 // Of ring devices: one process has both ends.
 constexpr char kRingName[] = "mercury";
 

@@ -50,12 +50,14 @@ Status GradientExchange::run(const command::AddWorkerJob& spec, SessionHost& hos
   ++worker_jobs_;
   count_jobs();
   if (Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight); !added) return added;
+  sends_.limit(spec.job, spec.bytes_per_second);
   return set_policy(spec.job, spec.terms.policy, host);
 }
 
 Status GradientExchange::run(const command::AddServerJob& spec, SessionHost& host) {
   host.expect(spec.job, {spec.workers, uint32_t{spec.shards} / spec.lanes, spec.terms.weight});
   if (Status added = server_.add_job(spec); !added) return added;
+  sends_.limit(spec.job, spec.bytes_per_second);
   count_jobs();
   return set_policy(spec.job, spec.terms.policy, host);
 }
@@ -120,7 +122,7 @@ Status GradientExchange::run(const command::RemoveJob& request, SessionHost& hos
   if (serves) return {};
   if (worker_.has_job(request.job)) {
     worker_.remove_job(request.job, request.code);  // the same when its operations have ended
-    sends_.scheduler().remove_job(request.job);
+    sends_.remove_job(request.job);
     return {};
   }
   events_.emplace_back(event::JobRemoved{request.job});

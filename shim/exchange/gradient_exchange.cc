@@ -95,7 +95,7 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = server_.poll(now_ns);
-  work += sends_.poll();
+  work += sends_.poll(now_ns);
   // By turns where programs fill a pass, or leave too little room: else nothing would be pushed
   // again, and no job would end. What is due keeps its turn until something of it has found room.
   const bool due_first = due_first_;

@@ -51,7 +51,7 @@ class GradientExchange {
                     std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   bool next(OutgoingDatagram& out) noexcept;
   bool wants_to_send() const noexcept { return !sends_.scheduler().idle(); }
-  void charge(JobSlot job, uint32_t bytes) noexcept { sends_.scheduler().charge(job, bytes); }
+  void charge(JobSlot job, uint32_t bytes) noexcept { sends_.charge(job, bytes); }
   void on_acked(SessionSlot session, const SentTag& tag) noexcept;
   void on_lost(SessionSlot session, const SentTag& tag) noexcept;
   void block(SessionSlot session) noexcept;
@@ -60,7 +60,8 @@ class GradientExchange {
   bool awaits_nic() const noexcept { return server_.awaits_nic(); }
   uint64_t next_deadline_ns() const noexcept {
     if (worker_.has_steps() || looks_again_) return 0;
-    return std::min(worker_.release_due_ns(), server_.next_deadline_ns());
+    return std::min(
+        {worker_.release_due_ns(), server_.next_deadline_ns(), sends_.next_deadline_ns()});
   }
 
   // --- cold, for the engine ---------------------------------------------------------------------

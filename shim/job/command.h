@@ -33,6 +33,7 @@ struct AddWorkerJob {
   uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (plan.h)
   uint16_t lanes = 1;   // of this host; shards are dealt to them in turn
   JobTerms terms;       // as this worker follows them; with a quorum completions say who is in sums
+  uint64_t bytes_per_second = 0;     // that this engine may send of the job; 0 = no limit
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel
 };
@@ -49,6 +50,7 @@ struct AddServerJob {
   Shard shard;  // the one that this engine holds
   uint16_t lanes = 1;
   JobTerms terms;
+  uint64_t bytes_per_second = 0;  // that this engine may send of the job; 0 = no limit
   uint64_t memory_limit_bytes = 0;
   uint32_t incarnation = 0;  // of this server
 };

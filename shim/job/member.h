@@ -27,6 +27,7 @@ struct JobLimits {
   // Of its share of links: what is asked for counts between these.
   uint32_t least_weight = 1;
   uint32_t most_weight = 1;
+  uint64_t bytes_per_second = 0;  // that it may send for a member; 0 = no limit
 };
 
 class Member {
@@ -132,6 +133,7 @@ class Member {
   // --- joining and running (member_run.cc) ---
   void on_roster(const message::Roster& roster);
   JobTerms terms_here() const;
+  uint64_t rate_of_lane() const;  // JobLimits'
   void enter_as_worker();
   void enter_as_server();
   void on_start(const message::Start& start);

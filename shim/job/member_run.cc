@@ -96,6 +96,11 @@ JobTerms Member::terms_here() const {
   return terms;
 }
 
+uint64_t Member::rate_of_lane() const {
+  const uint64_t rate = limits_.bytes_per_second;
+  return rate == 0 ? 0 : std::max<uint64_t>(1, rate / lanes_used_);
+}
+
 void Member::enter_as_worker() {
   lanes_used_ = context_.host.lanes.size();
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
@@ -107,6 +112,7 @@ void Member::enter_as_worker() {
     add.shards = roster_.shards();
     add.lanes = static_cast<uint16_t>(lanes_used_);
     add.terms = terms_here();
+    add.bytes_per_second = rate_of_lane();
     add.channel = spec_.channels[lane];
     add.client_job = spec_.client_job;
     to_lane(lane, add);
@@ -124,6 +130,7 @@ void Member::enter_as_server() {
     add.lanes = static_cast<uint16_t>(lanes_used_);
     add.shard = Shard(static_cast<uint16_t>(rank_ * lanes_used_ + lane));
     add.terms = terms_here();
+    add.bytes_per_second = rate_of_lane();
     if (limits_.memory_bytes > 0) {
       add.memory_limit_bytes = std::max<uint64_t>(1, limits_.memory_bytes / lanes_used_);
     }

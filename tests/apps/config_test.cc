@@ -41,7 +41,7 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
   Result<StackdConfig> config = load(
       "[port]\naddress = [\"10.0.0.1/24\"]\nrate = \"200Mbit\"\nengines = 2\n"
       "[engine]\nspin = \"50us\"\ncores = [0, 1]\n[jobs]\nserve = false\n"
-      "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\nweight = 7\n");
+      "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\nweight = 7\nrate = \"2Gbps\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->addresses, (std::vector<IpPrefix>{{IpAddress::v4(10, 0, 0, 1), 24}}));
   EXPECT_EQ(config->rate_bits_per_second, 200'000'000U);
@@ -52,6 +52,7 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
   ASSERT_EQ(config->jobs.size(), 1U);
   EXPECT_EQ(config->jobs[0].memory_bytes, 1U << 30);
   EXPECT_EQ(config->jobs[0].weight, 7U);
+  EXPECT_EQ(config->jobs[0].bits_per_second, 2'000'000'000U);
   EXPECT_EQ(config->max_weight, 1U) << "shares are the operator's to give";
 }
 
@@ -218,6 +219,18 @@ TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
     EXPECT_EQ(error("[[job]]\nname = \"a\"\nweight = " + std::string(weight) + "\n").substr(0, 46),
               "3: job.weight: expected a number from 1 to 100")
         << weight;
+  }
+  for (const char* rate : {"0", "7", "\"7\"", "\"999kbps\"", "\"fast\"", "true"}) {
+    EXPECT_EQ(error("[[job]]\nname = \"a\"\nrate = " + std::string(rate) + "\n").substr(0, 22),
+              "3: job.rate: expected ")
+        << rate;
+  }
+  EXPECT_EQ(error("[jobs]\nrate = \"999kbps\"\n"), "2: jobs.rate: expected 0 or at least 1Mbps");
+  const std::string urgency = "[engine]\nturns = \"urgency\"\n";
+  EXPECT_EQ(error(urgency), "(accepted)");
+  for (const char* limit :
+       {"[jobs]\nrate = \"1Mbps\"\n", "[[job]]\nname = \"a\"\nrate = \"1Mbps\"\n"}) {
+    EXPECT_EQ(error(urgency + limit).substr(0, 41), "2: engine.turns: expected \"fair\" where a ");
   }
   const std::string both =
       "[[job]]\nname = \"a\"\nsecret = \"hush\"\nsecret_file = \"" + path_.string() + "\"\n";
@@ -418,7 +431,7 @@ TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFile) {
 TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
   Result<StackdConfig> config = load(
       "[port]\nrate = \"25Gbit\"\naddress = [\"fd00::1/64\"]\n"
-      "[[job]]\nname = \"a\"\nsecret = \"s\\\"q\"\nweight = 12\n");
+      "[[job]]\nname = \"a\"\nsecret = \"s\\\"q\"\nweight = 12\nrate = \"1500Mbps\"\n");
   ASSERT_TRUE(config);
   const std::string printed = print_config(*config, true);
   Result<StackdConfig> again = load(printed);
@@ -426,6 +439,7 @@ TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
   EXPECT_EQ(print_config(*again, true), printed);
   EXPECT_EQ(again->jobs[0].secret, "s\"q");
   EXPECT_EQ(again->jobs[0].weight, 12U);
+  EXPECT_EQ(again->jobs[0].bits_per_second, 1'500'000'000U);
   EXPECT_EQ(print_config(*config, false).find("s\\\"q"), std::string::npos);
 
   // Every string of up to three of these: TOML has four kinds of quotes, each with its own escapes.

@@ -4,6 +4,8 @@ import struct
 
 HELLO, HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, PUSH, RESULT = range(1, 10)
 RESET_TOKEN, RESET = 13, 14
+CONTROL_SESSION, DATA_SESSION = range(2)
+STREAMS = 1  # a feature
 MAGIC = 0x4D55
 VERSION = 2
 
@@ -38,10 +40,10 @@ def job_key(name, secret=""):
     return hashlib.blake2b(text, digest_size=32).digest()
 
 
-def hello(job, session, versions=(VERSION, VERSION), secret="", rank=0, nonce=bytes(16), incarnation=7):
-    """A worker's HELLO for a control session, with the proof that the job's secret asks for."""
+def hello(job, session, versions=(VERSION, VERSION), secret="", rank=0, nonce=bytes(16), incarnation=7, kind=CONTROL_SESSION, features=0):
+    """A worker's HELLO, with the proof that the job's secret asks for."""
     def body(number, payload_bytes, proof):
-        return struct.pack(">BBBBIIHHIHH", *versions, 0, 0, 0, number, rank, 0, incarnation, payload_bytes,
+        return struct.pack(">BBBBIIHHIHH", *versions, kind, 0, features, number, rank, 0, incarnation, payload_bytes,
                            len(job)) + nonce + proof + job.encode()
     proof = hashlib.blake2b(b"mercury hello" + body(0, 0, bytes(32)), digest_size=32, key=job_key(job, secret)).digest()
     return body(session, 1472, proof)

@@ -264,5 +264,35 @@ TEST(Tenants, AWeightIsTheHostsToGive) {
   EXPECT_NEAR(rounds_for_each(policy), 2.0, 0.1);
 }
 
+// In 400 ms, of a job to which hosts give a rate (0: none) and of one beside it to which they do
+// not.
+std::array<uint64_t, 2> rounds_at_rate(uint64_t bytes_per_second) {
+  JobPolicy policy;
+  KnownJob limited;
+  limited.name = "limited";
+  limited.bytes_per_second = bytes_per_second;
+  policy.known = {limited};
+  TenantsLab lab(ClusterConfig::small_lane(), ten_gigabits(), policy);
+  const std::vector<uint32_t> hosts{lab.add_host(), lab.add_host()};
+  TenantsLab::Tenant* const slow = lab.open("limited", {}, hosts, tensors(1, 100'000));
+  TenantsLab::Tenant* const other = lab.open("other", {}, hosts, tensors(1, 100'000));
+  if (slow == nullptr || other == nullptr) return {};
+  lab.go_on(*slow);
+  lab.go_on(*other);
+  lab.run_for(400 * kMs);
+  return {slow->rounds, other->rounds};
+}
+
+TEST(Tenants, AJobKeepsToItsRateAndItsNeighbourHasTheRest) {
+  const auto [equal, equal_other] = rounds_at_rate(0);
+  EXPECT_NEAR(static_cast<double>(equal), static_cast<double>(equal_other),
+              static_cast<double>(equal) / 20);
+  // A tenth of the link. The server sends 800 KB in a round.
+  const auto [slow, other] = rounds_at_rate(125'000'000);
+  EXPECT_LE(slow, 400 * 125 / 800 + 2);
+  EXPECT_GE(slow, 400 * 125 / 800 * 9 / 10);
+  EXPECT_GE(other, equal_other * 3 / 2) << "nine tenths of the link, for half of it";
+}
+
 }  // namespace
 }  // namespace mercury

@@ -16,7 +16,7 @@ Status Server::add_job(const command::AddServerJob& spec) {
   Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight);
   if (added && spec.workers > 1) {
     added = sends_.scheduler().share(spec.job);
-    if (!added) sends_.scheduler().remove_job(spec.job);
+    if (!added) sends_.remove_job(spec.job);
   }
   if (!added) {
     aggregator_.remove_job(spec.job);
@@ -109,7 +109,7 @@ void Server::remove_job(JobSlot slot) {
   jobs_[slot.value] = ServerJob{};
   gate_changes_[slot.value] = GateChange{};
   --serving_;
-  sends_.scheduler().remove_job(slot);
+  sends_.remove_job(slot);
   draining_.push_back(slot);
 }
 
