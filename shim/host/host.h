@@ -148,6 +148,7 @@ HostOf<P>::HostOf(std::vector<Part> parts, const HostConfig& config,
   interface.notice = config.notice;
   JobPolicy policy = config.policy;
   policy.peer_timeout_ns = config.lane.engine.session.peer_timeout_ns;
+  policy.wire_versions = config.lane.engine.session.versions;
   jobs_ = std::make_unique<JobManager>(std::move(interface), std::move(policy));
 }
 

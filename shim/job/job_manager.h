@@ -22,6 +22,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/wire/hello.h"
 
 namespace mercury {
 
@@ -63,6 +64,8 @@ struct JobPolicy {
   // What the sessions of jobs may use of wire::Feature. Less of it, and this host speaks as one of
   // an earlier release: how releases meet is tested so.
   uint32_t wire_features = ~uint32_t{0};
+  // The sessions' of this host (HostOf sets it): what HELLOs to members of jobs say.
+  wire::Versions wire_versions;
 };
 
 struct OpenJob {

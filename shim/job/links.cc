@@ -32,6 +32,8 @@ uint32_t Links::own_features(const std::string& job, const JobKey& key) const {
 
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key, bool open_job) {
+  hello.version_min = versions_.oldest;
+  hello.version_max = versions_.newest;
   hello.nonce = draw_nonce(host_.random);
   hello.features |= own_features(hello.job, key);
   hello.proof = prove(key, hello);

@@ -45,7 +45,10 @@ class Links {
  public:
   // Of `policy` it keeps what it needs.
   Links(const JobManager::Host& host, const JobPolicy& policy)
-      : host_(host), authentication_(policy.authentication), features_(policy.wire_features) {}
+      : host_(host),
+        authentication_(policy.authentication),
+        features_(policy.wire_features),
+        versions_(policy.wire_versions) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -87,6 +90,7 @@ class Links {
   const JobManager::Host& host_;
   const Authentication authentication_;
   const uint32_t features_;
+  const wire::Versions versions_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;
   std::vector<uint32_t> open_job_sessions_;  // by lane

@@ -3,10 +3,15 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
+#include "transport/wire/header.h"
+#include "transport/wire/hello.h"
 
 namespace mercury {
 namespace {
@@ -131,6 +136,83 @@ TEST(Cluster, OverIPv6AndSeveralEngines) {
   config.worker_lanes = 2;
   config.server_lanes = 2;
   run(config, {tensor(7, 20'000, Dtype::kI32), tensor(9, 77, Dtype::kI32)}, 3);
+}
+
+// Two wire versions meet: workers, who say HELLO, of 2 to 3 and a server of 2 alone, and the other
+// way round.
+struct Versions {
+  int hellos = 0, answers = 0, others = 0;
+  wire::Versions said;
+  static void look(void* seen, uint64_t, const Endpoint&, const Endpoint&,
+                   std::span<const std::byte> frame) {
+    static_cast<Versions*>(seen)->look(frame);
+  }
+  void look(std::span<const std::byte> frame) {
+    wire::Header header;
+    std::span<const std::byte> payload;
+    ASSERT_EQ(wire::decode(frame, header, payload), wire::DecodeError::kNone);
+    if (header.type == wire::FrameType::kHello) {
+      const auto hello = wire::decode_hello(payload);
+      ASSERT_TRUE(hello);
+      ++hellos;
+      said = {hello->version_min, hello->version_max};
+    } else if (header.type == wire::FrameType::kHelloAck) {
+      const auto answer = wire::decode_hello_ack(payload);
+      ASSERT_TRUE(answer);
+      ++answers;
+      others += answer->version != 2;
+    } else {
+      others += frame[2] != std::byte{2};
+    }
+  }
+};
+
+ClusterConfig speaking(wire::Versions workers, wire::Versions server) {
+  ClusterConfig config;
+  config.servers = 1;
+  config.server_lane = config.lane;
+  config.lane.engine.session.versions = workers;
+  config.server_lane->engine.session.versions = server;
+  return config;
+}
+
+TEST(Cluster, SumsExactlyBetweenHostsOfTwoWireVersionsAndOfTheOlderAlone) {
+  for (const uint8_t workers_newest : {uint8_t{3}, uint8_t{2}}) {
+    const auto server_newest = static_cast<uint8_t>(5 - workers_newest);
+    const ClusterConfig config = speaking({2, workers_newest}, {2, server_newest});
+    SimCluster cluster(config);
+    Versions seen;
+    cluster.network().set_tap(Versions::look, &seen);
+    const Status opened = cluster.open_job(job(), 20 * kSecond);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const std::vector<TensorDeclaration> tensors{tensor(0, 1, Dtype::kI32),
+                                                 tensor(1, 30'001, Dtype::kI32)};
+    ASSERT_TRUE(cluster.declare(tensors, 20 * kSecond).ok());
+    exchange(cluster, config, tensors, 3, 20 * kSecond);
+    EXPECT_TRUE(cluster.close(20 * kSecond));
+    EXPECT_GE(seen.hellos, 4) << "of two workers, to the coordinator and to the server";
+    EXPECT_EQ(seen.said.oldest, 2);
+    EXPECT_EQ(seen.said.newest, workers_newest);
+    EXPECT_GE(seen.answers, 4);
+    EXPECT_EQ(seen.others, 0);
+  }
+}
+
+TEST(Cluster, HostsWithoutAWireVersionInCommonRefuseEachOtherByName) {
+  constexpr struct {
+    wire::Versions workers, server;
+    std::string_view text;
+  } kCases[] = {
+      {{3, 3}, {2, 2}, "the connecting side speaks wire version 3, the answering side 2"},
+      {{2, 2}, {3, 4}, "the connecting side speaks wire version 2, the answering side 3 to 4"},
+  };
+  for (const auto& [workers, server, text] : kCases) {
+    SimCluster cluster(speaking(workers, server));
+    const Status opened = cluster.open_job(job(), 20 * kSecond);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.error().code, Errc::kVersionMismatch);
+    EXPECT_NE(opened.error().message.find(text), std::string::npos) << opened.error().message;
+  }
 }
 
 // The NICs have room for two frames: what finds none waits, and nothing is sent twice for it.

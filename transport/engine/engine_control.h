@@ -111,7 +111,7 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     return;
   }
   const PendingHello asked{0, frame.source, now_ns_, *hello, return_way(port_, frame)};
-  if (Result<uint8_t> version = negotiate_version(*hello); !version) {
+  if (Result<uint8_t> version = negotiate_version(*hello, config_.session.versions); !version) {
     send_reason(asked, version.error().code, version.error().message);
     // Whoever floods us with these does not flood the control plane.
     if (now_ns_ < next_refusal_report_ns_) return;

@@ -10,10 +10,6 @@
 namespace mercury {
 namespace {
 
-// What this build speaks; both ends are the same as long as there is one version.
-constexpr uint8_t kOldestVersion = wire::kVersion;
-constexpr uint8_t kNewestVersion = wire::kVersion;
-
 std::string range_text(uint8_t oldest, uint8_t newest) {
   const std::string first = std::to_string(oldest);
   return oldest == newest ? first : first + " to " + std::to_string(newest);
@@ -21,13 +17,13 @@ std::string range_text(uint8_t oldest, uint8_t newest) {
 
 }  // namespace
 
-Result<uint8_t> negotiate_version(const wire::Hello& hello) {
-  const uint8_t newest = std::min(hello.version_max, kNewestVersion);
-  if (newest >= std::max(hello.version_min, kOldestVersion)) return newest;
+Result<uint8_t> negotiate_version(const wire::Hello& hello, const wire::Versions& own) {
+  const uint8_t newest = std::min(hello.version_max, own.newest);
+  if (newest >= std::max(hello.version_min, own.oldest)) return newest;
   return Error(Errc::kVersionMismatch, "the connecting side speaks wire version " +
                                            range_text(hello.version_min, hello.version_max) +
                                            ", the answering side " +
-                                           range_text(kOldestVersion, kNewestVersion));
+                                           range_text(own.oldest, own.newest));
 }
 
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,

@@ -15,8 +15,9 @@
 
 namespace mercury {
 
-// The highest version that both sides speak. Error: kVersionMismatch, naming both ranges.
-Result<uint8_t> negotiate_version(const wire::Hello& hello);
+// The highest version that both sides speak, of which `own` is the answering one. Error:
+// kVersionMismatch, naming both ranges.
+Result<uint8_t> negotiate_version(const wire::Hello& hello, const wire::Versions& own);
 
 // Completes the plain frame whose `body_bytes` of payload already stand behind the header in `out`;
 // `payload_crc` is the payload's CRC, combined with the session's tag. Returns the bytes of the

@@ -34,7 +34,7 @@ Status Opening::accept(const wire::Hello& hello, const wire::HelloAck& answer, c
   peer_number_ = hello.session;
   asked_ = hello.nonce;
   features_asked_ = hello.features;
-  const Result<uint8_t> version = negotiate_version(hello);
+  const Result<uint8_t> version = negotiate_version(hello, versions_);
   if (!version) return version.error();
   answer_ = answer;
   answer_.version = *version;

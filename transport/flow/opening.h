@@ -29,8 +29,13 @@ namespace mercury {
 class Opening {
  public:
   // `timeout_ns`: from HELLO to its answer (active), from the answer to a frame with the tag.
-  Opening(uint32_t local_number, uint16_t max_udp_payload, uint64_t timeout_ns)
-      : timeout_ns_(timeout_ns), local_number_(local_number), max_udp_payload_(max_udp_payload) {}
+  // `versions`: that a passive side speaks.
+  Opening(uint32_t local_number, uint16_t max_udp_payload, uint64_t timeout_ns,
+          const wire::Versions& versions = {})
+      : timeout_ns_(timeout_ns),
+        local_number_(local_number),
+        max_udp_payload_(max_udp_payload),
+        versions_(versions) {}
 
   // Active side: HELLO is due. A limit of the port that the caller left open is filled in.
   void ask(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns);
@@ -108,6 +113,7 @@ class Opening {
   const uint64_t timeout_ns_;
   const uint32_t local_number_;
   const uint16_t max_udp_payload_;
+  const wire::Versions versions_;
   uint32_t features_asked_ = 0;
   wire::Nonce asked_{};  // the HELLO's nonce
   wire::Key key_{};      // active side

@@ -47,6 +47,7 @@ struct SessionConfig {
   uint16_t max_udp_payload = 1472;      // this port's limit for the path: probing begins there
   uint64_t first_packet_number = 0;     // tests begin near where counters wrap
   std::optional<uint64_t> reset_token;  // of the session; told to peers with kFeatureResets
+  wire::Versions versions;              // that it answers; its own HELLO says them itself
   PortRange source_ports;               // of datagrams; told to peers with kFeatureSourcePorts
 };
 

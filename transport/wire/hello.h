@@ -48,6 +48,12 @@ inline uint64_t echo_of(const Nonce& nonce) {
   return echo;
 }
 
+// Wire versions that a host speaks, both included. This release's are one; tests let hosts differ.
+struct Versions {
+  uint8_t oldest = kVersion;
+  uint8_t newest = kVersion;
+};
+
 struct Hello {
   uint8_t version_min = kVersion;
   uint8_t version_max = kVersion;

@@ -181,6 +181,8 @@ class Net {
     hello.job = "job";
     hello.nonce = kNonce;
     hello.features = features;
+    hello.version_min = host[0].config_.versions.oldest;
+    hello.version_max = host[0].config_.versions.newest;
     if (host[0].with_streams) hello.features |= wire::kFeatureStreams;
     host[0].session->connect(hello, key, now_ns);
   }

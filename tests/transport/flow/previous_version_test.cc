@@ -28,7 +28,7 @@ TEST(PreviousVersion, ItsHelloIsRefusedInItsOwnWords) {
   ASSERT_EQ(wire::decode(frame, header, payload), wire::DecodeError::kNone);
   const std::optional<wire::Hello> hello = wire::decode_hello(payload);
   ASSERT_TRUE(hello.has_value());
-  const Result<uint8_t> version = negotiate_version(*hello);
+  const Result<uint8_t> version = negotiate_version(*hello, {});
   ASSERT_FALSE(version.has_value());
   EXPECT_EQ(version.error().message,
             "the connecting side speaks wire version 1, the answering side 2");

@@ -176,13 +176,64 @@ TEST(SessionOpen, VersionsWithoutOverlapAreRefusedNamingBothRanges) {
   }
 }
 
+SessionConfig speaking(wire::Versions versions) {
+  SessionConfig config;
+  config.versions = versions;
+  return config;
+}
+
+TEST(SessionOpen, AHostOfTwoVersionsMeetsOneOfTheOlderAlone) {
+  const SessionConfig older = speaking({2, 2}), newer = speaking({2, 3});
+  for (const bool newer_asks : {true, false}) {
+    Net net(1, newer_asks ? newer : older, newer_asks ? older : newer);
+    int others = 0;  // frames of a version that the older host does not read
+    net.tap = [&](int, std::span<const std::byte> frame) {
+      const auto type = static_cast<wire::FrameType>(frame[3]);
+      others += frame[2] != std::byte{type > wire::FrameType::kRefuse ? uint8_t{2} : uint8_t{1}};
+    };
+    net.connect();
+    ASSERT_TRUE(net.run_until_open());
+    for (Host& host : net.host) {
+      EXPECT_EQ(host.session->answer().version, 2);
+      host.queue_chunks(200);
+    }
+    ASSERT_TRUE(
+        net.run([&] { return net.host[0].all_acked() && net.host[1].all_acked(); }, kSecond));
+    for (const Host& host : net.host) EXPECT_EQ(host.delivered.size(), 200U);
+    EXPECT_EQ(others, 0);
+  }
+}
+
+TEST(SessionOpen, WhoAnswersNamesItsOwnVersionsWhereNoneIsCommon) {
+  constexpr struct {
+    wire::Versions asking, answering;
+    std::string_view text;
+  } kCases[] = {
+      {{3, 3}, {2, 2}, "the connecting side speaks wire version 3, the answering side 2"},
+      {{2, 2}, {3, 3}, "the connecting side speaks wire version 2, the answering side 3"},
+      {{4, 5}, {2, 3}, "the connecting side speaks wire version 4 to 5, the answering side 2 to 3"},
+      {{2, 2}, {3, 4}, "the connecting side speaks wire version 2, the answering side 3 to 4"},
+  };
+  for (const auto& [asking, answering, text] : kCases) {
+    Net net(1, speaking(asking), speaking(answering));
+    net.connect();
+    ASSERT_TRUE(
+        net.run([&] { return net.host[0].closed == 1 && net.host[1].closed == 1; }, kSecond));
+    for (const Host& host : net.host) {
+      EXPECT_EQ(host.closed_code, Errc::kVersionMismatch);
+      EXPECT_EQ(host.closed_text, text);
+    }
+  }
+}
+
 TEST(SessionOpen, TheHighestCommonVersionIsChosen) {
   wire::Hello hello;
   hello.version_min = 1;
   hello.version_max = 200;
-  const auto version = negotiate_version(hello);
+  const auto version = negotiate_version(hello, {});
   ASSERT_TRUE(version.has_value());
   EXPECT_EQ(*version, wire::kVersion);
+  EXPECT_EQ(*negotiate_version(hello, {2, 3}), 3);
 }
 
 TEST(SessionOpen, AnAnswerInAVersionThatWasNotOfferedClosesBothSides) {
