@@ -1,4 +1,5 @@
-// Two ports of one process over net_ring, for tests: no root, no hugepages, time as the test says.
+// Two devices of one process, for tests; over net_ring: no root, no hugepages, time as the test
+// says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +26,22 @@ struct Side {
 
   Side(const std::string& ring, uint8_t number, uint16_t engines, uint16_t queues,
        uint16_t vlan = 0, const std::string& classes = "", uint16_t source_ports = 1)
-      : counters(engines) {
+      : Side(on_ring(ring, engines, queues, vlan, classes, source_ports), number) {}
+  Side(EthdevConfig config, uint8_t number) : counters(config.engines) {
+    config.hugepages = Hugepages::kNever;
+    config.memory_mb = 512;
+    config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, number), 24, {}};
+    config.v6 = LocalAddress{*IpAddress::parse("fd00::" + std::to_string(number)), 64, {}};
+    auto created = Device::create(config);
+    EXPECT_TRUE(created) << (created ? "" : created.error().message);
+    if (!created) return;
+    device = *created;
+    for (uint16_t engine = 0; engine < config.engines; ++engine) {
+      ports.push_back(std::move(*EthdevPort::open(device, engine, counters[engine])));
+    }
+  }
+  static EthdevConfig on_ring(const std::string& ring, uint16_t engines, uint16_t queues,
+                              uint16_t vlan, const std::string& classes, uint16_t source_ports) {
     EthdevConfig config;
     config.kind = DeviceKind::kRing;
     config.device = ring;
@@ -36,17 +52,7 @@ struct Side {
     config.vlan = vlan;
     config.source_ports = source_ports;
     config.classes = *TrafficClasses::parse(classes);
-    config.hugepages = Hugepages::kNever;
-    config.memory_mb = 512;
-    config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, number), 24, {}};
-    config.v6 = LocalAddress{*IpAddress::parse("fd00::" + std::to_string(number)), 64, {}};
-    auto created = Device::create(config);
-    EXPECT_TRUE(created) << (created ? "" : created.error().message);
-    if (!created) return;
-    device = *created;
-    for (uint16_t engine = 0; engine < engines; ++engine) {
-      ports.push_back(std::move(*EthdevPort::open(device, engine, counters[engine])));
-    }
+    return config;
   }
   Endpoint v4(uint16_t engine = 0) const {
     return {device->local().v4, static_cast<uint16_t>(7470 + engine)};
