@@ -32,12 +32,14 @@ void Programs::index() {
   told_.clear();
   lately_.reserve(programs_.size());
   told_.reserve(programs_.size());
-  with_backlog_ = 0;
+  behind_.clear();
+  behind_.reserve(programs_.size());
   for (uint32_t i = 0; i < programs_.size(); ++i) {
     place_of_[programs_[i].channel] = i;
     programs_[i].lately = programs_[i].told = false;
-    with_backlog_ += !programs_[i].backlog.empty();
+    if (!programs_[i].backlog.empty()) behind_.push_back(i);
   }
+  looks_owed_ = behind_.size();
 }
 
 void Programs::make_room(const EngineChannel* channel, size_t completions) {
@@ -138,23 +140,38 @@ uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
 }
 
 uint32_t Programs::deliver_completions(Worker& worker) noexcept {
-  uint32_t delivered = 0;
-  for (uint32_t i = 0; with_backlog_ > 0 && i < programs_.size(); ++i) {
-    AttachedProgram& program = programs_[i];
-    if (program.backlog.empty()) continue;
-    for (; !program.backlog.empty() && program.channel->complete(program.backlog.front());
-         ++delivered) {
-      program.backlog.pop();
-      tell(i);
-    }
-    with_backlog_ -= program.backlog.empty();
-  }
+  uint32_t delivered = behind_.empty() ? 0 : deliver_waiting();
   if (worker.has_completion()) delivered += deliver_new(worker);
   for (const uint32_t place : told_) {
     programs_[place].told = false;
     if (programs_[place].channel->ring()) counters_.add(Counter::kWakeups);
   }
   told_.clear();
+  return delivered;
+}
+
+// Of some, by turns.
+uint32_t Programs::deliver_waiting() noexcept {
+  uint32_t delivered = 0;
+  const size_t looks = std::min<size_t>(behind_.size(), limits_.looks_per_pass);
+  backlog_looks_ += looks;
+  looks_owed_ -= std::min(looks_owed_, looks);
+  for (size_t i = 0; i < looks; ++i) {
+    if (next_behind_ >= behind_.size()) next_behind_ = 0;
+    const uint32_t place = behind_[next_behind_];
+    AttachedProgram& program = programs_[place];
+    for (; !program.backlog.empty() && program.channel->complete(program.backlog.front());
+         ++delivered) {
+      program.backlog.pop();
+      tell(place);
+    }
+    if (!program.backlog.empty()) {
+      ++next_behind_;
+      continue;
+    }
+    behind_[next_behind_] = behind_.back();
+    behind_.pop_back();
+  }
   return delivered;
 }
 
@@ -165,7 +182,7 @@ uint32_t Programs::deliver_new(Worker& worker) noexcept {
   while (worker.take_completion(done)) {
     const auto place = place_of_.find(done.channel);
     if (place == place_of_.end()) continue;
-    deliver(programs_[place->second], done.told);
+    deliver(place->second, done.told);
     tell(place->second);
     ++delivered;
   }
@@ -176,18 +193,27 @@ void Programs::tell(uint32_t place) noexcept {
   if (!std::exchange(programs_[place].told, true)) told_.push_back(place);
 }
 
-void Programs::deliver(AttachedProgram& program, const Completion& completion) noexcept {
+void Programs::deliver(uint32_t place, const Completion& completion) noexcept {
+  AttachedProgram& program = programs_[place];
   counters_.add(Counter::kCompletions);
   if (program.backlog.empty() && program.channel->complete(completion)) return;
   counters_.add(Counter::kCompletionRingFull);
-  with_backlog_ += program.backlog.empty();
+  if (program.backlog.empty()) {
+    behind_.push_back(place);
+    looks_owed_ += looks_owed_ > 0;
+  }
   program.backlog.push(completion);
 }
 
 bool Programs::park() noexcept {
   bool idle = true;
-  for (AttachedProgram& program : programs_) idle = program.channel->park() && idle;
-  return idle;
+  for (AttachedProgram& program : programs_) {
+    if (program.channel->park()) continue;
+    idle = false;
+    // There may be room for what waits, which its channel does not say again.
+    if (!program.backlog.empty()) looks_owed_ = behind_.size();
+  }
+  return idle && looks_owed_ == 0;
 }
 
 void Programs::unpark() noexcept {

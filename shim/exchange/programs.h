@@ -35,7 +35,8 @@ class Programs {
     // Such of them as were refused: no honest program has many, and one that has nothing else to
     // offer must not take the others' time.
     uint32_t refusals_per_pass = 8;  // of each program; of all, Worker::kRefusalsPerPass
-    // That a busy pass looks at besides those that have lately submitted something.
+    // That a busy pass looks at besides those that have lately submitted something; and any pass,
+    // of those that do not read their completions.
     uint32_t looks_per_pass = 32;
   };
   // All references outlive it.
@@ -51,6 +52,8 @@ class Programs {
   size_t size() const noexcept { return programs_.size(); }
   bool are_many() const noexcept { return programs_.size() > limits_.looks_per_pass; }
   uint32_t waiting_completions() const noexcept;
+  // How often a pass has looked at a program because it had a backlog. For tests.
+  uint64_t backlog_looks() const noexcept { return backlog_looks_; }
 
   // --- datapath ----------------------------------------------------------------------------------
   // While `sends` has room for new work. `busy`: there is other work, so not all are looked at. Nor
@@ -60,7 +63,8 @@ class Programs {
 
   // --- for the engine's thread -------------------------------------------------------------------
   int doorbell(size_t index) const noexcept { return programs_[index].channel->engine_doorbell(); }
-  // Before a sleep: false if a program has submitted something meanwhile.
+  // Before a sleep: false if a program has submitted something meanwhile, or one that has a backlog
+  // has made room, until a pass has looked at it.
   bool park() noexcept;
   void unpark() noexcept;
 
@@ -82,7 +86,8 @@ class Programs {
   void index();
   uint32_t deliver_new(Worker& worker) noexcept;
   void tell(uint32_t place) noexcept;
-  void deliver(AttachedProgram& program, const Completion& completion) noexcept;
+  uint32_t deliver_waiting() noexcept;
+  void deliver(uint32_t place, const Completion& completion) noexcept;
 
   const Limits limits_;
   Counters& counters_;
@@ -91,7 +96,10 @@ class Programs {
   std::unordered_map<const EngineChannel*, uint32_t> place_of_;  // in programs_
   std::vector<uint32_t> lately_;                                 // have submitted something
   std::vector<uint32_t> told_;                                   // their doorbells are to be rung
-  uint32_t with_backlog_ = 0;
+  std::vector<uint32_t> behind_;                                 // have a backlog
+  size_t next_behind_ = 0;                                       // of these: whose turn it is
+  size_t looks_owed_ = 0;                                        // at these, before a sleep
+  uint64_t backlog_looks_ = 0;
   size_t begin_with_ = 0;  // the program whose turn it is to be first
 };
 
