@@ -2,12 +2,17 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "tests/milliseconds.h"
+#include "tests/resident_pages.h"
 #include "tests/shim/chunk_frame.h"
 #include "tests/shim/exchange_fixture.h"
+#include "transport/base/memory_thread.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -75,6 +80,56 @@ TEST_F(GradientExchangeTest, OnePassTakesFewSubmissionsThatAreRefused) {
     taken = now;
   }
   EXPECT_EQ(completed().size(), 60U);
+}
+
+// The memory that a tensor's sums lie in, as its port hears of it.
+class DeclaredSums : public testing::Test {
+ protected:
+  void declare(MemoryThread* thread) {
+    static constexpr uint32_t kElements = 1 << 21;
+    ExchangeConfig config;
+    config.sums_thread = thread;
+    const PortMemory port{[](void*, PayloadPin&) { return false; }, this,
+                          [](void* self, std::span<std::byte> memory) -> Result<MemoryKey> {
+                            static_cast<DeclaredSums*>(self)->sums_ = memory;
+                            return MemoryKey(1);
+                          },
+                          [](void*, MemoryKey) {}};
+    exchange_ = std::make_unique<GradientExchange>(config, counters_, port);
+    FakeEngine host;
+    command::AddServerJob job;
+    job.workers = 2;
+    job.shards = 1;
+    exchange_->on_command(job, host);
+    command::AddTensor tensor;
+    tensor.numel = kElements;
+    tensor.chunk_bytes = 1024;
+    exchange_->on_command(tensor, host);
+    ASSERT_GE(sums_.size(), 2 * kElements * sizeof(float));
+  }
+  size_t pages() const { return sums_.size() / kPage; }
+  size_t resident() const { return resident_pages(sums_.data(), sums_.size()); }
+
+  Counters counters_;
+  std::span<std::byte> sums_;
+  std::unique_ptr<GradientExchange> exchange_;
+};
+
+// To touch a GiB takes the kernel a quarter of a second.
+TEST_F(DeclaredSums, AreNotTouchedByTheEngine) {
+  declare(nullptr);
+  EXPECT_EQ(resident(), 0U);
+}
+
+TEST_F(DeclaredSums, AreTouchedByTheThreadBesideIt) {
+  MemoryThread thread;
+  declare(&thread);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (resident() < pages() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(resident(), pages());
+  exchange_.reset();  // the thread lives longer
 }
 
 // A thousand chunks whose patience ends at once, none of them with enough contributions: frames are

@@ -15,21 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/resident_pages.h"
 #include "transport/base/mapped_memory.h"
 
 namespace mercury {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kPage = 4096;
-
-size_t resident_pages(const std::byte* data, size_t bytes) {
-  std::vector<unsigned char> pages(bytes / kPage);
-  auto* const begin = const_cast<std::byte*>(data);
-  if (::mincore(begin, bytes, pages.data()) != 0) return 0;
-  return static_cast<size_t>(
-      std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
-}
 
 bool is_mapped(const std::byte* data) {
   return ::msync(const_cast<std::byte*>(data), 1, MS_ASYNC) == 0;
