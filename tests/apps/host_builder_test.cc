@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/wiped.h"
 #include "transport/port/sim/sim_port.h"
 
 namespace mercury {
@@ -54,6 +56,19 @@ TEST(HostBuilder, OneThatIsAloneHasTheLinkForItself) {
 TEST(HostBuilder, TheQueueBeforeTheLinkIsDividedToo) {
   const Lab lab(2);
   EXPECT_EQ(lab.settings.lane.engine.incast_queue_bytes, StackdConfig().incast_queue_bytes / 2);
+}
+
+TEST(HostBuilder, OfAConfigurationNoSecretIsLeft) {
+  StackdConfig config;
+  config.jobs.resize(2);
+  std::vector<Room> rooms;
+  for (std::string* secret : {&config.jobs[0].secret, &config.jobs[1].secret,
+                              &config.sockets_secret, &config.sockets_file_secret}) {
+    *secret = long_secret();
+    rooms.emplace_back(*secret);
+  }
+  wipe_secrets(config);
+  for (const Room& room : rooms) EXPECT_TRUE(room.is_wiped()) << &room - rooms.data();
 }
 
 }  // namespace

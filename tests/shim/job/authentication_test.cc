@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/shim/job/fixture.h"
+#include "tests/wiped.h"
 
 namespace mercury::test {
 namespace {
@@ -130,6 +131,27 @@ TEST_P(BothHaveItOff, NothingIsOfferedOrSaid) {
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();
+}
+
+// Neither of what an operator configured nor of what a program says, while the job runs.
+TEST_F(JobTest, NoSecretIsLeftOnceItsKeyIsDerived) {
+  hosts.add(1, 1, not_serving());
+  JobPolicy policy = serving();
+  policy.known = {{"train", long_secret(), 0}};
+  const Room configured(policy.known[0].secret);
+  hosts.add(2, 1, std::move(policy));
+  EXPECT_TRUE(configured.is_wiped());
+  OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
+  request.secret = long_secret();
+  request.channels.resize(1);
+  const Room said(request.secret);
+  bool open = false;
+  hosts.manager(1).open_job(1, std::move(request), 0, [&open](const Result<OpenedJob>& opened) {
+    open = opened.has_value();
+  });
+  EXPECT_TRUE(said.is_wiped());
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(open);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "tests/wiped.h"
+
 namespace mercury {
 namespace {
 
@@ -22,6 +26,24 @@ TEST(JobKey, DependsOnNameAndSecretAndTheirBorder) {
   EXPECT_FALSE(same_key(key, derive_job_key("a", "bc")));
   EXPECT_FALSE(same_key(key, derive_job_key("ab", "")));
   EXPECT_FALSE(same_key(key, derive_job_key("ab", "d")));
+}
+
+TEST(Wipe, LeavesNothingOfASecretInItsMemory) {
+  for (std::string secret : {std::string("short"), long_secret()}) {
+    const Room room(secret);
+    EXPECT_FALSE(room.is_wiped());
+    wipe(secret);
+    EXPECT_TRUE(room.is_wiped());
+    EXPECT_TRUE(secret.empty());
+  }
+}
+
+TEST(Wipe, NorOfALongerOneThatWasThereBefore) {
+  std::string secret = long_secret();
+  const Room room(secret);
+  secret.resize(20);
+  wipe(secret);
+  EXPECT_TRUE(room.is_wiped());
 }
 
 TEST(HelloProof, HoldsUnderTheSameKeyOnly) {

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "tests/transport/flow/pipe.h"
 #include "transport/flow/mtu_probe.h"
@@ -378,6 +380,19 @@ TEST(FrameKeys, DifferForEachSessionAndDirection) {
     }
   }
   EXPECT_TRUE(all_new(wire::Key{8}));
+}
+
+// The seals have their own by then.
+TEST(FrameKeys, NoneIsLeftInMemoryWhenTheyAreWiped) {
+  const wire::Key key{1, 2, 3};
+  const std::array<std::byte, 72> hello{};
+  const std::array<std::byte, wire::kHelloAckBytes> answer{};
+  FrameKeys keys = derive_frame_keys(key, hello, answer);
+  static_assert(std::is_trivially_copyable_v<FrameKeys>);
+  const std::array<std::byte, sizeof keys> none{};
+  EXPECT_NE(std::memcmp(&keys, none.data(), none.size()), 0);
+  wipe(keys);
+  EXPECT_EQ(std::memcmp(&keys, none.data(), none.size()), 0);
 }
 
 }  // namespace
