@@ -33,8 +33,9 @@ SINK = f"import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM
 LATE = ("rate", "16kbit", "burst", "1600", "limit", "1000")  # of its acknowledgements, which are of 80 bytes and more
 MUTE = 50  # of so many one gets through: with none for session.peer_timeout the session would end
 FLOODS = ("hellos", "pushes")
-WAYS = ("late", "mute", *FLOODS)
+WAYS = ("late", "full", "mute", *FLOODS)
 HOARDED = 500  # sums that the server keeps for it at a time
+REFUSED = 1000  # pushes for which the server has no room
 SETTLE_S = 0.5  # until a neighbour does what it does
 TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 
@@ -68,8 +69,8 @@ class Cluster:
         """Of the server's engine."""
         return self.site.engines("server", "status")[0][name]
 
-    def counter(self, name):
-        return self.site.counters("server")[0][name]
+    def counter(self, name, host="server"):
+        return self.site.counters(host)[0][name]
 
     @contextlib.contextmanager
     def process(self, command, on, idle=True):
@@ -84,9 +85,9 @@ class Cluster:
             process.kill()
             process.communicate()
 
-    def job(self):
+    def job(self, mode="tiny"):
         """The stranger's job: sums of one element, as many at a time as there is room for."""
-        return self.process([sys.executable, HOSTILE_PROGRAM, OPTIONS.library, self.site.path("stranger") + ".sock", self.rendezvous, "tiny", "0"],
+        return self.process([sys.executable, HOSTILE_PROGRAM, OPTIONS.library, self.site.path("stranger") + ".sock", self.rendezvous, mode, "0"],
                             on="stranger")
 
     @contextlib.contextmanager
@@ -129,8 +130,13 @@ class Cluster:
             if way in FLOODS:
                 stack.enter_context(self.flood(way, PORT))
             else:
-                stack.enter_context(self.job())
-                stack.enter_context({"late": self.late_acknowledgements, "mute": self.hardly_any_acknowledgement}[way]())
+                if way == "full":
+                    stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # so many tensors end slowly
+                job = stack.enter_context(self.job("hoard" if way == "full" else "tiny"))
+                stack.enter_context(self.hardly_any_acknowledgement() if way == "mute" else self.late_acknowledgements())
+                if way == "full":
+                    job.stdin.write("\n")
+                    job.stdin.flush()
             yield
 
     def to_somebody_else(self, way):
@@ -181,6 +187,16 @@ class HostileHostTest(unittest.TestCase):
 
     def test_one_that_acknowledges_late(self):
         self.beside("late", "queued_ranges", self.cluster.gauge, HOARDED)
+
+    def test_one_for_whose_sums_there_is_no_room(self):
+        self.beside("full", "drop_slot_busy", self.cluster.counter, REFUSED)
+        refused, busy = (self.cluster.counter(name) for name in ("datagrams_refused", "drop_slot_busy"))
+        sent_back, lost = (self.cluster.counter(name, "stranger") for name in ("datagrams_sent_back", "retransmits"))
+        self.assertGreaterEqual(10 * refused, 9 * busy, "who pushes what is refused is told so")
+        self.assertGreaterEqual(sent_back, REFUSED)
+        self.assertLess(10 * lost, sent_back, "what is refused has not been lost")
+        for host in ("left", "right"):
+            self.assertEqual(self.cluster.counter("datagrams_sent_back", host), 0, "the innocent job has its own room")
 
     def test_one_that_hardly_acknowledges(self):
         self.beside("mute", "queued_ranges", self.cluster.gauge, HOARDED)

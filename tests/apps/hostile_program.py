@@ -7,6 +7,7 @@ usage: hostile_program.py LIBMERCURYSTACK SOCKET RENDEZVOUS MODE SEED
 """
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import random
@@ -15,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from program import Worker  # noqa: E402
@@ -24,6 +26,7 @@ STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
 TINY = 3000  # tensors of one element
+HOARDS, HOARD = 4, 60_000  # jobs, and such tensors of each: more sums than a server keeps for all of them
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 MANY = 1 << 30
 MADV_REMOVE, MADV_POPULATE_WRITE = 9, 23
@@ -73,15 +76,21 @@ class Hostile:
         self.step("attach")
         self.worker = Worker(self.library, self.where)
         self.step("open")
-        reply = self.worker.open(name=f"hostile-{os.getpid()}", rank=0, workers=1, servers=1, rendezvous=self.rendezvous,
-                                 timeout_ms=60000)
-        assert reply["code"] == 0, reply
+        self.open(self.worker, f"hostile-{os.getpid()}")
         self.step("declare")
         numel = LARGE_NUMEL if self.mode in ("punch", "large") else NUMEL
         tiny = [[2 + i, 1, "f32", "sum"] for i in range(TINY if self.mode == "tiny" else 0)]
-        reply = self.worker.declare([[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
-        assert reply["code"] == 0, reply
+        self.declare(self.worker, [[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
         say("ready")
+
+    def open(self, worker, name):
+        reply = worker.open(name=name, rank=0, workers=1, servers=1, rendezvous=self.rendezvous, timeout_ms=60000)
+        assert reply["code"] == 0, reply
+
+    @staticmethod
+    def declare(worker, tensors):
+        reply = worker.declare(tensors)
+        assert reply["code"] == 0, reply
 
     def exchange_without_end(self):
         """In another thread: the operations go on while this one does something else."""
@@ -91,7 +100,8 @@ class Hostile:
         if self.mode == "attach":
             say("ready")
             return self.attach_without_end()
-        self.join()
+        if self.mode != "hoard":
+            self.join()
         getattr(self, self.mode)()
 
     def scribble(self):
@@ -203,6 +213,21 @@ class Hostile:
                 handles.append(handle.value)
             for number in handles:
                 mercury.mercury_wait(job, ctypes.c_uint64(number), -1)
+
+    def hoard(self):
+        """Nor this: each of many tensors of one element once, in several jobs, when it is told to; nothing afterwards."""
+        workers = [Worker(self.library, self.where) for _ in range(HOARDS)]
+        for number, worker in enumerate(workers):
+            self.open(worker, f"hoard-{number}-{os.getpid()}")
+            self.declare(worker, [[i, 1, "f32", "sum"] for i in range(HOARD)])
+        say("ready")
+        sys.stdin.readline()
+        for worker in workers:
+            for tensor in range(HOARD):
+                while worker.push_pull(tensor)["code"] == -errno.EAGAIN:  # its ring is full
+                    time.sleep(0.001)
+        while True:
+            signal.pause()
 
     def attach_without_end(self):
         held = []
