@@ -21,10 +21,11 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from program import Worker  # noqa: E402
 
-MODES = ("scribble", "resize", "punch", "stop", "flood", "attach", "die")
+MODES = ("scribble", "resize", "punch", "stop", "flood", "weight", "attach", "die")
 STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
+WEIGHT = 1000  # the largest that a program may ask for
 TINY = 3000  # tensors of one element
 HOARDS, HOARD = 4, 60_000  # jobs, and such tensors of each: more sums than a server keeps for all of them
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
@@ -84,7 +85,8 @@ class Hostile:
         say("ready")
 
     def open(self, worker, name):
-        reply = worker.open(name=name, rank=0, workers=1, servers=1, rendezvous=self.rendezvous, timeout_ms=60000)
+        reply = worker.open(name=name, rank=0, workers=1, servers=1, rendezvous=self.rendezvous, timeout_ms=60000,
+                            weight=WEIGHT if self.mode == "weight" else 1)
         assert reply["code"] == 0, reply
 
     @staticmethod
@@ -202,6 +204,10 @@ class Hostile:
                     continue
                 mercury.mercury_push_pull(job, ctypes.c_uint32(tensor), 0, ctypes.byref(handle))
                 waiting[tensor] = handle.value
+
+    def weight(self):
+        """The same, in a job that is to have nearly all of the link."""
+        self.greedy()
 
     def tiny(self):
         """Not hostile, unless its host is: as many sums as its window takes, of one element each."""

@@ -5,7 +5,8 @@ usage: hostile_program_test.py STACKD CTL LIBMERCURYSTACK [--seed S] [--measure 
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
 beside it, in proportion to its speed right before and after beside something harmless that takes as much: a
-program that counts; for the one that punches, one that exchanges the same tensors; for the flood, whose
+program that counts; for the one that punches, one that exchanges the same tensors; for the one that asks for a weight, one
+that does not; for the flood, whose
 operations are as good as others while they are few, jobs that exchange without end, one that waits for both of
 its tensors and one that, like the flood, has each exchanged again as soon as it is there; for the one that is
 stopped, nothing. All are at idle priority, so that they take
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hostile_program  # noqa: E402
@@ -32,6 +34,8 @@ OPTIONS, REST = arguments()
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 LIVES = 3  # of each kind but the ones that die
 DEATHS = 14
+LINK = "50Mbps"  # of the hostile program's host, where its job and the innocent one share it
+ROUND_BYTES = 4 * InnocentJob.NUMEL  # that a worker of the innocent job sends
 PAIRS = 21  # that --measure takes each median of
 
 
@@ -58,13 +62,14 @@ class Hostile:
 
 
 class Cluster:
-    """Two workers' hosts and a server's, and the innocent job on them."""
+    """Two workers' hosts and a server's, and the innocent job on them; `rate` is of the link of the hostile program's host."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, rate="0bps"):
         self.daemons = {}
         for name in ("server", "left", "right"):
             self.address = some_address()
-            self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
+            with unittest.mock.patch.dict(os.environ, MERCURY_PORT_RATE=rate if name == "left" else "0bps"):
+                self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
             if name == "server":
                 self.rendezvous = f"{self.address}:{UDP_PORT}"
         self.innocent = InnocentJob(OPTIONS, [self.daemons[host].socket for host in ("left", "right")], self.rendezvous)
@@ -83,9 +88,12 @@ class Cluster:
 
 class HostileProgramTest(unittest.TestCase):
     def setUp(self):
+        self.start()
+
+    def start(self, **how):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name)
+        self.cluster = Cluster(folder.name, **how)
         self.addCleanup(self.cluster.close)
         self.random = random.Random(OPTIONS.seed)
         self.cluster.go(10)
@@ -156,6 +164,17 @@ class HostileProgramTest(unittest.TestCase):
         for _ in range(LIVES):
             self.beside("flood", 1, self.grows("submissions", by=2000))
 
+    def test_one_that_asks_for_the_largest_weight(self):
+        self.start(rate=LINK)
+
+        def takes_no_more_than_others(hostile):
+            before = self.counter("tx_bytes")
+            self.cluster.go(20)
+            part = 20 * ROUND_BYTES / (self.counter("tx_bytes") - before)
+            self.assertGreater(part, 0.25, f"seed {OPTIONS.seed}: of what its host sends, with one other job there")
+        self.beside("weight", 1, takes_no_more_than_others)
+        self.assertIn("its weight here is 1, not 1000", self.cluster.daemons["left"].log())
+
     def test_one_that_attaches_without_end(self):
         def seen(hostile):
             client = self.client()
@@ -215,9 +234,10 @@ def measure():
                 process.wait()
 
         rows = [(mode, {"stop": contextlib.nullcontext}.get(mode, counting), lambda mode=mode: beside(mode))
-                for mode in hostile_program.MODES[:-1] if mode not in ("punch", "flood")]  # those that live
+                for mode in hostile_program.MODES[:-1] if mode not in ("punch", "flood", "weight")]  # those that live
         rows += [("punch", lambda: beside("large"), lambda: beside("punch")),
                  ("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
+                 ("weight", lambda: beside("greedy"), lambda: beside("weight")),
                  ("flood, greedy", lambda: beside("greedy"), lambda: beside("flood")),
                  ("not idle", lambda: beside("greedy", False), lambda: beside("flood", False))]
         return measured(rows, OPTIONS, cluster.go, PAIRS)

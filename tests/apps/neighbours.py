@@ -23,6 +23,7 @@ def arguments():
 
 class InnocentJob:
     """Two workers, attached to the daemons at `sockets`, and their tensor."""
+    NUMEL = 40000
 
     def __init__(self, options, sockets, rendezvous):
         self.seed = options.seed
@@ -33,7 +34,7 @@ class InnocentJob:
             program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=rendezvous, timeout_ms=60000)
         self.everyone()
         for program in self.programs:
-            program.begin("declare", tensors=[[0, 40000, "f32", "sum"]])
+            program.begin("declare", tensors=[[0, self.NUMEL, "f32", "sum"]])
         self.everyone()
 
     def everyone(self):
