@@ -33,9 +33,11 @@ SINK = f"import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM
 LATE = ("rate", "16kbit", "burst", "1600", "limit", "1000")  # of its acknowledgements, which are of 80 bytes and more
 MUTE = 50  # of so many one gets through: with none for session.peer_timeout the session would end
 FLOODS = ("hellos", "pushes")
-WAYS = ("late", "full", "mute", *FLOODS)
+WAYS = ("late", "full", "oldest", "mute", *FLOODS)
 HOARDED = 500  # sums that the server keeps for it at a time
 REFUSED = 1000  # pushes for which the server has no room
+PART = 32 + 4096 // 2  # blocks of records of packets that one job may have: its own, and half of what jobs share
+RESERVED = 2  # of each session besides
 SETTLE_S = 0.5  # until a neighbour does what it does
 TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 
@@ -43,19 +45,19 @@ TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 class Cluster:
     """A server's host, those of the innocent job's two workers, and a stranger's."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, congestion="adaptive"):
         self.lab = netlab.Lab(f"mh{os.getpid()}", ("server", "left", "right", "stranger"))
         self.site = hosts_test.Site(folder)
         self.innocent = None
         try:
-            self.start()
+            self.start(congestion)
         except BaseException:
             self.close()
             raise
 
-    def start(self):
+    def start(self, congestion):
         for host in self.lab.hosts:
-            port = f'kind = "uring"\naddress = ["{host.ip}/24"]'
+            port = f'kind = "uring"\naddress = ["{host.ip}/24"]\n[session]\ncongestion = "{congestion}"'
             daemon = self.site.daemon(host.name, host.popen, port)
             if host.name == "stranger":
                 make_idle(daemon)
@@ -130,11 +132,12 @@ class Cluster:
             if way in FLOODS:
                 stack.enter_context(self.flood(way, PORT))
             else:
-                if way == "full":
+                mode = {"full": "hoard", "oldest": "crowd"}.get(way, "tiny")
+                if mode != "tiny":
                     stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # so many tensors end slowly
-                job = stack.enter_context(self.job("hoard" if way == "full" else "tiny"))
+                job = stack.enter_context(self.job(mode))
                 stack.enter_context(self.hardly_any_acknowledgement() if way == "mute" else self.late_acknowledgements())
-                if way == "full":
+                if mode != "tiny":
                     job.stdin.write("\n")
                     job.stdin.flush()
             yield
@@ -156,11 +159,13 @@ def within(seconds, condition):
     return holds
 
 
-class HostileHostTest(unittest.TestCase):
+class Beside(unittest.TestCase):
+    CONGESTION = "adaptive"
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name)
+        self.cluster = Cluster(folder.name, self.CONGESTION)
         self.addCleanup(self.cluster.close)
         self.cluster.go(10)
         self.before = self.cluster.gauge("sessions")
@@ -169,7 +174,7 @@ class HostileHostTest(unittest.TestCase):
         if not within(PATIENCE_S, condition):
             self.fail(f"seed {OPTIONS.seed}: {what()}")
 
-    def beside(self, way, name, measure, least):
+    def beside(self, way, name, measure, least, until=lambda: None):
         """The innocent job goes on while the server shows what is done to it, and afterwards nothing of it is left."""
         begin, deadline, shown = measure(name), time.monotonic() + PATIENCE_S, False
         while not shown:
@@ -181,10 +186,13 @@ class HostileHostTest(unittest.TestCase):
                 shown = within(ONE_JOB_S, lambda: measure(name) >= begin + least)
                 if shown:
                     self.cluster.go(50)
+                    until()
         self.cluster.go(10)
         held = lambda: (self.cluster.gauge("sessions"), self.cluster.gauge("queued_ranges"), self.cluster.gauge("jobs"))
         self.wait_for(lambda: held() == (self.before, 0, 1), lambda: f"sessions, ranges and jobs: {held()}, {self.before} sessions before")
 
+
+class HostileHostTest(Beside):
     def test_one_that_acknowledges_late(self):
         self.beside("late", "queued_ranges", self.cluster.gauge, HOARDED)
 
@@ -206,6 +214,17 @@ class HostileHostTest(unittest.TestCase):
 
     def test_one_that_floods_with_frames_of_no_session(self):
         self.beside("pushes", "drop_no_session", self.cluster.counter, 1000)
+
+
+class FixedWindowTest(Beside):
+    """Its windows do not close, as of one that says that all of its delays are its own core's."""
+    CONGESTION = "fixed"
+
+    def test_one_that_acknowledges_only_the_oldest(self):
+        def bounded():
+            held, sessions = self.cluster.gauge("sent_blocks"), self.cluster.gauge("sessions")
+            self.assertLessEqual(held, PART + RESERVED * sessions, f"seed {OPTIONS.seed}")
+        self.beside("oldest", "sent_blocks", self.cluster.gauge, PART, bounded)
 
 
 def measure():

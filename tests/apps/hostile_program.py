@@ -27,7 +27,9 @@ NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
 WEIGHT = 1000  # the largest that a program may ask for
 TINY = 3000  # tensors of one element
-HOARDS, HOARD = 4, 60_000  # jobs, and such tensors of each: more sums than a server keeps for all of them
+# Jobs, workers of each, and such tensors.
+HOARDS = {"hoard": (4, 1, 60_000),  # more sums than a server keeps for all of them
+          "crowd": (1, 60, 2000)}  # more results for its workers than a server has records of for one job
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 MANY = 1 << 30
 MADV_REMOVE, MADV_POPULATE_WRITE = 9, 23
@@ -84,8 +86,8 @@ class Hostile:
         self.declare(self.worker, [[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
         say("ready")
 
-    def open(self, worker, name):
-        reply = worker.open(name=name, rank=0, workers=1, servers=1, rendezvous=self.rendezvous, timeout_ms=60000,
+    def open(self, worker, name, rank=0, workers=1):
+        reply = worker.open(name=name, rank=rank, workers=workers, servers=1, rendezvous=self.rendezvous, timeout_ms=60000,
                             weight=WEIGHT if self.mode == "weight" else 1)
         assert reply["code"] == 0, reply
 
@@ -102,8 +104,9 @@ class Hostile:
         if self.mode == "attach":
             say("ready")
             return self.attach_without_end()
-        if self.mode != "hoard":
-            self.join()
+        if self.mode in HOARDS:
+            return self.hoard(*HOARDS[self.mode])
+        self.join()
         getattr(self, self.mode)()
 
     def scribble(self):
@@ -220,16 +223,21 @@ class Hostile:
             for number in handles:
                 mercury.mercury_wait(job, ctypes.c_uint64(number), -1)
 
-    def hoard(self):
-        """Nor this: each of many tensors of one element once, in several jobs, when it is told to; nothing afterwards."""
-        workers = [Worker(self.library, self.where) for _ in range(HOARDS)]
-        for number, worker in enumerate(workers):
-            self.open(worker, f"hoard-{number}-{os.getpid()}")
-            self.declare(worker, [[i, 1, "f32", "sum"] for i in range(HOARD)])
+    def hoard(self, jobs, workers, tensors):
+        """Nor these: each of many tensors of one element once, when it is told to; nothing afterwards."""
+        def join(worker, number):
+            self.open(worker, f"hoard-{number // workers}-{os.getpid()}", number % workers, workers)
+            self.declare(worker, [[i, 1, "f32", "sum"] for i in range(tensors)])
+        members = [Worker(self.library, self.where) for _ in range(jobs * workers)]
+        threads = [threading.Thread(target=join, args=(worker, number)) for number, worker in enumerate(members)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         say("ready")
         sys.stdin.readline()
-        for worker in workers:
-            for tensor in range(HOARD):
+        for worker in members:
+            for tensor in range(tensors):
                 while worker.push_pull(tensor)["code"] == -errno.EAGAIN:  # its ring is full
                     time.sleep(0.001)
         while True:
