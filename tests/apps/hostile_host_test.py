@@ -8,7 +8,9 @@ proportion to its speed right before and after beside an honest neighbour: the s
 rows say what a flood costs beside the same datagrams to a port of the server's host at which somebody else listens, and
 does not read. All of it is at idle priority, so that the innocent job loses no time but what the server spends on it.
 """
+import collections
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -20,11 +22,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts_test  # noqa: E402
 import netlab  # noqa: E402
-from hostile_program import __file__ as HOSTILE_PROGRAM  # noqa: E402
+from hostile_program import DIALS, __file__ as HOSTILE_PROGRAM  # noqa: E402
 from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
 
 OPTIONS, REST = arguments()
-FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flood.py")
+FLOOD, ASKED = (os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("flood.py", "sink.py"))
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 ONE_JOB_S = 15  # longer than session.peer_timeout
 PAIRS = 11  # that --measure takes each median of
@@ -33,11 +35,15 @@ SINK = f"import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM
 LATE = ("rate", "16kbit", "burst", "1600", "limit", "1000")  # of its acknowledgements, which are of 80 bytes and more
 MUTE = 50  # of so many one gets through: with none for session.peer_timeout the session would end
 FLOODS = ("hellos", "pushes")
-WAYS = ("late", "full", "oldest", "mute", *FLOODS)
+WAYS = ("late", "full", "oldest", "mute", "dial", *FLOODS)
 HOARDED = 500  # sums that the server keeps for it at a time
 REFUSED = 1000  # pushes for which the server has no room
 PART = 32 + 4096 // 2  # blocks of records of packets that one job may have: its own, and half of what jobs share
 RESERVED = 2  # of each session besides
+NAMED_PORT, NAMED = 10000, 254  # where the stranger's jobs are to have servers
+ELSEWHERE, FIRST = "198.51.100.7", 20  # outside jobs.networks; so many of them are there
+INVITED, INVITED_OF_JOB = 32, 8  # servers that have not answered, of all open jobs and of one
+HANDSHAKE_S = 10  # session.handshake_timeout: until they count no more
 SETTLE_S = 0.5  # until a neighbour does what it does
 TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 
@@ -87,10 +93,26 @@ class Cluster:
             process.kill()
             process.communicate()
 
-    def job(self, mode="tiny"):
+    def job(self, mode="tiny", others=""):
         """The stranger's job: sums of one element, as many at a time as there is room for."""
-        return self.process([sys.executable, HOSTILE_PROGRAM, OPTIONS.library, self.site.path("stranger") + ".sock", self.rendezvous, mode, "0"],
-                            on="stranger")
+        return self.process([sys.executable, HOSTILE_PROGRAM, OPTIONS.library, self.site.path("stranger") + ".sock", self.rendezvous + others,
+                             mode, "0"], on="stranger")
+
+    @contextlib.contextmanager
+    def dial(self):
+        """Jobs of the stranger's that are to have servers where nobody answers. Gives a function that says who was asked: [port, job,
+        HELLOs]."""
+        stranger = self.lab["stranger"]
+        netlab.sh("ip", "address", "replace", f"{ELSEWHERE}/32", "dev", "lo", ns=stranger.ns)
+        netlab.sh("ip", "route", "replace", ELSEWHERE, "dev", "eth0", ns=self.lab["server"].ns)
+        named = [f"{ELSEWHERE if i < FIRST else stranger.ip}:{NAMED_PORT + i}" for i in range(NAMED)]
+        with self.process([sys.executable, ASKED, str(NAMED_PORT), str(NAMED)], on="stranger") as sink:
+            def asked():
+                sink.stdin.write("\n")
+                sink.stdin.flush()
+                return json.loads(sink.stdout.readline())
+            with self.job("dial", "," + ",".join(named)):
+                yield asked
 
     @contextlib.contextmanager
     def flood(self, kind, port):
@@ -131,6 +153,8 @@ class Cluster:
         with contextlib.ExitStack() as stack:
             if way in FLOODS:
                 stack.enter_context(self.flood(way, PORT))
+            elif way == "dial":
+                stack.enter_context(self.dial())
             else:
                 mode = {"full": "hoard", "oldest": "crowd"}.get(way, "tiny")
                 if mode != "tiny":
@@ -187,6 +211,9 @@ class Beside(unittest.TestCase):
                 if shown:
                     self.cluster.go(50)
                     until()
+        self.nothing_is_left()
+
+    def nothing_is_left(self):
         self.cluster.go(10)
         held = lambda: (self.cluster.gauge("sessions"), self.cluster.gauge("queued_ranges"), self.cluster.gauge("jobs"))
         self.wait_for(lambda: held() == (self.before, 0, 1), lambda: f"sessions, ranges and jobs: {held()}, {self.before} sessions before")
@@ -208,6 +235,20 @@ class HostileHostTest(Beside):
 
     def test_one_that_hardly_acknowledges(self):
         self.beside("mute", "queued_ranges", self.cluster.gauge, HOARDED)
+
+    def test_one_that_names_hosts_for_the_server_to_ask(self):
+        begin = time.monotonic()
+        with self.cluster.dial() as asked:
+            self.cluster.go(10)
+            self.wait_for(lambda: len(asked()) >= INVITED, asked)
+            self.cluster.go(50)
+            sessions, of_job = self.cluster.gauge("sessions"), collections.Counter(job for _, job, _ in asked())
+            turns = 1 + int((time.monotonic() - begin) / HANDSHAKE_S)
+            self.assertEqual([port for port, *_ in asked() if port < NAMED_PORT + FIRST], [], "outside jobs.networks")
+            self.assertLessEqual(sum(of_job.values()), INVITED * turns, of_job)
+            self.assertLessEqual(max(of_job.values()), INVITED_OF_JOB * turns, of_job)
+            self.assertLessEqual(sessions, self.before + DIALS + INVITED)
+        self.nothing_is_left()
 
     def test_one_that_floods_with_hellos(self):
         self.beside("hellos", "drop_hello", self.cluster.counter, 100)

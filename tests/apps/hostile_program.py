@@ -61,6 +61,9 @@ def shared_memory():
                 yield first, last - first, line.split()[1][1] == "w", line.split(":")[-1].split()[0]
 
 
+DIALS = 5  # jobs
+
+
 class Hostile:
     def __init__(self, library, where, rendezvous, mode, seed):
         self.library, self.where, self.rendezvous, self.mode = library, where, rendezvous, mode
@@ -104,6 +107,8 @@ class Hostile:
         if self.mode == "attach":
             say("ready")
             return self.attach_without_end()
+        if self.mode == "dial":
+            return self.dial()
         if self.mode in HOARDS:
             return self.hoard(*HOARDS[self.mode])
         self.join()
@@ -242,6 +247,15 @@ class Hostile:
                     time.sleep(0.001)
         while True:
             signal.pause()
+
+    def dial(self):
+        """Several jobs, in each of which all addresses of the rendezvous are to be servers."""
+        def join(worker, name):
+            worker.open(name=name, rank=0, workers=1, servers=self.rendezvous.count(",") + 1, rendezvous=self.rendezvous,
+                        timeout_ms=600_000)
+        for number in range(DIALS):
+            threading.Thread(target=join, args=(Worker(self.library, self.where), f"dial-{number}-{os.getpid()}")).start()
+        say("ready")
 
     def attach_without_end(self):
         held = []
