@@ -24,9 +24,10 @@ import hosts_test  # noqa: E402
 import netlab  # noqa: E402
 from hostile_program import DIALS, __file__ as HOSTILE_PROGRAM  # noqa: E402
 from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
+from program import Program  # noqa: E402
 
 OPTIONS, REST = arguments()
-FLOOD, ASKED = (os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("flood.py", "sink.py"))
+FLOOD, ASKED, SPOOF = (os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("flood.py", "sink.py", "spoof.py"))
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 ONE_JOB_S = 15  # longer than session.peer_timeout
 PAIRS = 11  # that --measure takes each median of
@@ -43,32 +44,36 @@ RESERVED = 2  # of each session besides
 NAMED_PORT, NAMED = 10000, 254  # where the stranger's jobs are to have servers
 ELSEWHERE, FIRST = "198.51.100.7", 20  # outside jobs.networks; so many of them are there
 INVITED, INVITED_OF_JOB = 32, 8  # servers that have not answered, of all open jobs and of one
+SPOOFED, SPOOFED_NETWORK = 5000, "10.96.0.0/16"  # more hosts than the 4,096 that a server knows the way to
 HANDSHAKE_S = 10  # session.handshake_timeout: until they count no more
 SETTLE_S = 0.5  # until a neighbour does what it does
 TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 
 
 class Cluster:
-    """A server's host, those of the innocent job's two workers, and a stranger's."""
+    """A server's host, those of the innocent job's two workers, and a stranger's; and one that joins late, if it does."""
 
-    def __init__(self, folder, congestion="adaptive"):
-        self.lab = netlab.Lab(f"mh{os.getpid()}", ("server", "left", "right", "stranger"))
+    def __init__(self, folder, congestion="adaptive", server='kind = "uring"'):
+        self.lab = netlab.Lab(f"mh{os.getpid()}", ("server", "left", "right", "stranger", "new"))
         self.site = hosts_test.Site(folder)
         self.innocent = None
         try:
-            self.start(congestion)
+            self.start(congestion, server)
         except BaseException:
             self.close()
             raise
 
-    def start(self, congestion):
-        for host in self.lab.hosts:
-            port = f'kind = "uring"\naddress = ["{host.ip}/24"]\n[session]\ncongestion = "{congestion}"'
-            daemon = self.site.daemon(host.name, host.popen, port)
-            if host.name == "stranger":
+    def start(self, congestion, server):
+        for name in ("server", "left", "right", "stranger"):
+            daemon = self.daemon(name, congestion, server if name == "server" else 'kind = "uring"')
+            if name == "stranger":
                 make_idle(daemon)
         self.rendezvous = f"{self.lab['server'].ip}:{PORT}"
         self.innocent = InnocentJob(OPTIONS, [self.site.path(host) + ".sock" for host in ("left", "right")], self.rendezvous)
+
+    def daemon(self, name, congestion="adaptive", port='kind = "uring"'):
+        host = self.lab[name]
+        return self.site.daemon(name, host.popen, f'{port}\naddress = ["{host.ip}/24"]\n[session]\ncongestion = "{congestion}"')
 
     def go(self, rounds):
         self.innocent.go(rounds)
@@ -113,6 +118,27 @@ class Cluster:
                 return json.loads(sink.stdout.readline())
             with self.job("dial", "," + ",".join(named)):
                 yield asked
+
+    def spoof(self):
+        """HELLOs of hosts that are not there, all on the server's link."""
+        server = self.lab["server"]
+        netlab.sh("ip", "route", "add", SPOOFED_NETWORK, "dev", "eth0", ns=server.ns)
+        mac = json.loads(netlab.sh("ip", "-json", "link", "show", "eth0", ns=server.ns))[0]["address"]
+        return self.process([sys.executable, SPOOF, "eth0", mac, server.ip, str(PORT), SPOOFED_NETWORK, str(SPOOFED)], on="stranger", idle=False)
+
+    def new_peer(self):
+        """A host of which the server has not heard yet exchanges a tensor with it; the last reply."""
+        self.daemon("new")
+        program = Program(OPTIONS.library, self.site.path("new") + ".sock")
+        try:
+            for call in (("open", {"name": "new", "rank": 0, "workers": 1, "servers": 1, "rendezvous": self.rendezvous, "timeout_ms": 60000}),
+                         ("declare", {"tensors": [[0, 1000, "f32", "sum"]]}), ("exchange", {"tensor": 0, "rounds": 10})):
+                reply = program.call(call[0], **call[1])
+                if reply.code != 0:
+                    break
+            return reply
+        finally:
+            program.kill()
 
     @contextlib.contextmanager
     def flood(self, kind, port):
@@ -184,12 +210,12 @@ def within(seconds, condition):
 
 
 class Beside(unittest.TestCase):
-    CONGESTION = "adaptive"
+    CLUSTER = {}
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
-        self.cluster = Cluster(folder.name, self.CONGESTION)
+        self.cluster = Cluster(folder.name, **self.CLUSTER)
         self.addCleanup(self.cluster.close)
         self.cluster.go(10)
         self.before = self.cluster.gauge("sessions")
@@ -259,13 +285,29 @@ class HostileHostTest(Beside):
 
 class FixedWindowTest(Beside):
     """Its windows do not close, as of one that says that all of its delays are its own core's."""
-    CONGESTION = "fixed"
+    CLUSTER = {"congestion": "fixed"}
 
     def test_one_that_acknowledges_only_the_oldest(self):
         def bounded():
             held, sessions = self.cluster.gauge("sent_blocks"), self.cluster.gauge("sessions")
             self.assertLessEqual(held, PART + RESERVED * sessions, f"seed {OPTIONS.seed}")
         self.beside("oldest", "sent_blocks", self.cluster.gauge, PART, bounded)
+
+
+class SharedInterfaceTest(Beside):
+    """The server's daemon has the interface together with the kernel, and knows its neighbours from it."""
+    CLUSTER = {"server": 'kind = "ethdev"\ndevice = "af_packet"\ninterface = "eth0"'}
+
+    def test_one_that_speaks_for_hosts_that_are_not_there(self):
+        begin = self.cluster.counter("drop_neighbor")
+        with self.cluster.spoof() as stranger:
+            self.cluster.go(10)
+            self.assertEqual(stranger.stdout.readline().strip(), "done")
+            self.assertGreater(self.cluster.counter("drop_neighbor"), begin + SPOOFED // 2, "most are answered, and nobody is there")
+            reply = self.cluster.new_peer()
+            self.assertEqual((reply.code, reply.text), (0, ""), f"seed {OPTIONS.seed}")
+            self.cluster.go(20)
+        self.nothing_is_left()
 
 
 def measure():
