@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts_test  # noqa: E402
 import netlab  # noqa: E402
+from daemons import cpu_s  # noqa: E402
 from hostile_program import DIALS, __file__ as HOSTILE_PROGRAM  # noqa: E402
 from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
 from program import Program  # noqa: E402
@@ -39,6 +40,7 @@ FLOODS = ("hellos", "pushes")
 WAYS = ("late", "full", "oldest", "mute", "dial", *FLOODS)
 HOARDED = 500  # sums that the server keeps for it at a time
 REFUSED = 1000  # pushes for which the server has no room
+ENDED_S = 10  # of CPU time, for 240,000 tensors; 22 and more where each that ends looks at all that are ending
 PART = 32 + 4096 // 2  # blocks of records of packets that one job may have: its own, and half of what jobs share
 RESERVED = 2  # of each session besides
 NAMED_PORT, NAMED = 10000, 254  # where the stranger's jobs are to have servers
@@ -66,6 +68,8 @@ class Cluster:
     def start(self, congestion, server):
         for name in ("server", "left", "right", "stranger"):
             daemon = self.daemon(name, congestion, server if name == "server" else 'kind = "uring"')
+            if name == "server":
+                self.server = daemon
             if name == "stranger":
                 make_idle(daemon)
         self.rendezvous = f"{self.lab['server'].ip}:{PORT}"
@@ -184,7 +188,7 @@ class Cluster:
             else:
                 mode = {"full": "hoard", "oldest": "crowd"}.get(way, "tiny")
                 if mode != "tiny":
-                    stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # so many tensors end slowly
+                    stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # of so many tensors not at once
                 job = stack.enter_context(self.job(mode))
                 stack.enter_context(self.hardly_any_acknowledgement() if way == "mute" else self.late_acknowledgements())
                 if mode != "tiny":
@@ -250,7 +254,9 @@ class HostileHostTest(Beside):
         self.beside("late", "queued_ranges", self.cluster.gauge, HOARDED)
 
     def test_one_for_whose_sums_there_is_no_room(self):
-        self.beside("full", "drop_slot_busy", self.cluster.counter, REFUSED)
+        spent_s = []
+        self.beside("full", "drop_slot_busy", self.cluster.counter, REFUSED, lambda: spent_s.append(cpu_s(self.cluster.server)))
+        self.assertLess(cpu_s(self.cluster.server) - spent_s[-1], ENDED_S, "what it takes to forget all of its tensors")
         refused, busy = (self.cluster.counter(name) for name in ("datagrams_refused", "drop_slot_busy"))
         sent_back, lost = (self.cluster.counter(name, "stranger") for name in ("datagrams_sent_back", "retransmits"))
         self.assertGreaterEqual(10 * refused, 9 * busy, "who pushes what is refused is told so")

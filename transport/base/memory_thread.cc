@@ -95,11 +95,19 @@ bool MemoryThread::post(const Task& task) noexcept {
     if (task.kind == Kind::kUnmap) {
       std::byte* expected = task.memory.data();
       prefaulting_.compare_exchange_strong(expected, nullptr);
-      std::erase_if(tasks_, [&](const Task& other) {
-        return other.kind == Kind::kPrefault && other.memory.data() == task.memory.data();
-      });
+      // What is to be touched stands behind all that is to be unmapped, of which there may be much.
+      const auto touched = std::find_if(tasks_.rbegin(), tasks_.rend(), [](const Task& other) {
+                             return other.kind == Kind::kUnmap;
+                           }).base();
+      tasks_.erase(std::remove_if(touched, tasks_.end(),
+                                  [&](const Task& other) {
+                                    return other.memory.data() == task.memory.data();
+                                  }),
+                   tasks_.end());
+      tasks_.push_front(task);
+    } else {
+      tasks_.push_back(task);
     }
-    tasks_.push_back(task);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -130,11 +138,9 @@ void MemoryThread::run() {
 void MemoryThread::unmap_waiting() noexcept {
   while (to_unmap_ > 0) {
     std::unique_lock lock(mutex_);
-    const auto due = std::find_if(tasks_.begin(), tasks_.end(),
-                                  [](const Task& task) { return task.kind == Kind::kUnmap; });
-    if (due == tasks_.end()) return;
-    const std::span<std::byte> memory = due->memory;
-    tasks_.erase(due);
+    if (tasks_.empty() || tasks_.front().kind != Kind::kUnmap) return;
+    const std::span<std::byte> memory = tasks_.front().memory;
+    tasks_.pop_front();
     lock.unlock();
     unmap_in_steps(memory);
   }
