@@ -107,6 +107,7 @@ std::string describe(const Fault& fault) {
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWay) {
     out << (fault.other == ~0U ? " and all others" : " and host " + std::to_string(fault.other));
   }
+  if (fault.kind == FaultKind::kPause && fault.amount != 0) out << ", but for its programs";
   if (fault.kind == FaultKind::kFlap) out << ", period " << ms(fault.amount);
   if (fault.kind == FaultKind::kBlackHole) out << ", above " << fault.amount << " bytes";
   if (fault.kind == FaultKind::kClockJump) out << ", by " << ms(fault.amount);

@@ -76,9 +76,22 @@ DisasterHost::DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t in
 
 Status DisasterHost::start() {
   ++life_;
+  asked_.clear();
   control_due_ns_ = 0;
   stir();
   return VirtualHost::start();
+}
+
+void DisasterHost::pause(bool still, bool daemon_alone) {
+  still_ = still;
+  daemon_alone_ = daemon_alone;
+  if (!runs()) return;
+  for (const auto& call : std::exchange(asked_, {})) call();
+}
+
+void DisasterHost::ask(std::function<void()> call) {
+  if (runs()) return call();
+  asked_.push_back(std::move(call));
 }
 
 bool DisasterHost::lane_due(size_t lane, uint64_t local_ns) {

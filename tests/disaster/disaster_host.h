@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "shim/host/sim/virtual_host.h"
 #include "tests/disaster/scenario.h"
@@ -44,11 +46,15 @@ class DisasterHost : public sim::VirtualHost<> {
   DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t index, const Scenario& scenario);
 
   Status start();
-  // While it stands still, it does nothing when it is visited.
-  void pause(bool still) { still_ = still; }
+  // While it stands still, it does nothing when it is visited. Its programs do, if it is but the
+  // daemon.
+  void pause(bool still, bool daemon_alone);
+  // What a program asks of its daemon: at once, or as soon as that goes on. Not of its next life.
+  void ask(std::function<void()> call);
   void leap(uint64_t by_ns, uint64_t now_ns) { clock_.leap(by_ns, now_ns); }
 
   bool runs() const { return up() && !still_; }
+  bool programs_run() const { return up() && (!still_ || daemon_alone_); }
   uint32_t life() const { return life_; }  // how often it was started
   JobManager& jobs() { return host().jobs(); }
   uint64_t local_ns(uint64_t now_ns) const { return clock_.local_ns(now_ns); }
@@ -74,6 +80,8 @@ class DisasterHost : public sim::VirtualHost<> {
   Random random_;
   uint32_t life_ = 0;
   bool still_ = false;
+  bool daemon_alone_ = false;
+  std::vector<std::function<void()>> asked_;  // while it stood still
   bool stirred_ = false;
   bool worked_ = false;
   uint64_t control_due_ns_ = kNever;  // engines have reported

@@ -98,6 +98,31 @@ TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
   }
 }
 
+// A daemon stands still while its programs go on: what they push and ask it meanwhile waits.
+TEST(Disaster, ADaemonStandsStillAndItsProgramsGoOn) {
+  Scenario s = small_scenario({0, 1}, {2});
+  s.seed = 1;
+  s.link.delay_ns = 50'000;
+  s.jobs[0].compute_ns = 4 * kMs;
+  Fault pause;
+  pause.kind = FaultKind::kPause;
+  pause.for_ns = s.peer_timeout_ns / 5;
+  uint32_t went_on = 0;
+  for (pause.at_ns = 0; pause.at_ns < 40 * kMs; pause.at_ns += kMs) {
+    std::set<uint64_t> traces;
+    for (pause.amount = 0; pause.amount < 2; ++pause.amount) {
+      s.faults = {pause};
+      World world(s);
+      const Verdict verdict = world.run();
+      EXPECT_TRUE(verdict.ok()) << "still at " << pause.at_ns / kMs << " ms: " << verdict.violation;
+      EXPECT_EQ(verdict.succeeded, verdict.programs);
+      traces.insert(verdict.trace);
+    }
+    went_on += traces.size() == 2;
+  }
+  EXPECT_GT(went_on, 10U) << "programs did nothing else than where they stand still, too";
+}
+
 // One of three closes the job at any point of it: each of the others comes through or fails by that
 // name, with all that the one who left had; with a quorum they come through.
 TEST(Disaster, OneLeavesEarlyAndTheOthersHearOfIt) {

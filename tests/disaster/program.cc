@@ -45,7 +45,7 @@ DisasterProgram::DisasterProgram(const Scenario& scenario, uint32_t index, uint3
   if (plan_.attempts == 0) state_ = State::kDone;
 }
 
-bool DisasterProgram::can_run() { return !stalled_ && host().runs(); }
+bool DisasterProgram::can_run() { return !stalled_ && host().programs_run(); }
 
 void DisasterProgram::enter(State state) {
   if (state_ != State::kWaiting && state_ != State::kDone) {
@@ -112,20 +112,24 @@ void DisasterProgram::open() {
   request.terms.patience_ms = to_ms(plan_.quorum > 0 ? plan_.patience_ns : 0);
   request.terms.stall_timeout_ms = to_ms(plan_.stall_ns);
   request.client_job = kClientJob;
-  DisasterHost& at = host();
-  for (size_t lane = 0; lane < at.lanes(); ++lane) {
+  for (size_t lane = 0; lane < host().lanes(); ++lane) {
     Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create({16, 16}, false);
     if (!memory) return wrong("no memory for a channel: " + memory.error().message);
     channels_.push_back(
         {std::make_unique<EngineChannel>(*memory), std::make_unique<ClientChannel>(*memory)});
     request.channels.push_back(channels_.back().engine.get());
-    at.host().send(LaneId(static_cast<uint16_t>(lane)),
-                   command::AttachChannel{channels_.back().engine.get()});
   }
-  at.jobs().open_job(client_, std::move(request), at.local_ns(around_.now_ns()),
-                     [this, turn = turn_](Result<OpenedJob> opened) {
-                       if (turn == turn_) on_opened(opened);
-                     });
+  host().ask([this, request = std::move(request), client = client_, turn = turn_] {
+    DisasterHost& at = host();
+    for (size_t lane = 0; lane < request.channels.size(); ++lane) {
+      at.host().send(LaneId(static_cast<uint16_t>(lane)),
+                     command::AttachChannel{request.channels[lane]});
+    }
+    at.jobs().open_job(client, request, at.local_ns(around_.now_ns()),
+                       [this, turn](Result<OpenedJob> opened) {
+                         if (turn == turn_) on_opened(opened);
+                       });
+  });
   around_.wake(host_);
 }
 
@@ -157,10 +161,12 @@ void DisasterProgram::declare() {
     tensors_.push_back(std::move(tensor));
   }
   // Two calls where there is enough to declare: the second begins when servers know the first.
-  host().jobs().declare(client_, slot_, std::move(declarations), host().local_ns(around_.now_ns()),
-                        [this, turn = turn_](Status status) {
-                          if (turn == turn_) on_declared(status);
-                        });
+  host().ask([this, declarations = std::move(declarations), turn = turn_] {
+    host().jobs().declare(client_, slot_, declarations, host().local_ns(around_.now_ns()),
+                          [this, turn](Status status) {
+                            if (turn == turn_) on_declared(status);
+                          });
+  });
   around_.wake(host_);
 }
 
@@ -321,10 +327,12 @@ void DisasterProgram::failed(Errc code, const std::string& text) {
 
 void DisasterProgram::close() {
   enter(State::kClosing);
-  host().jobs().close_job(client_, slot_, host().local_ns(around_.now_ns()), [this, turn = turn_] {
-    if (turn != turn_) return;
-    if (state_ != State::kClosing) return wrong("a second reply to close");
-    detach();
+  host().ask([this, turn = turn_] {
+    host().jobs().close_job(client_, slot_, host().local_ns(around_.now_ns()), [this, turn] {
+      if (turn != turn_) return;
+      if (state_ != State::kClosing) return wrong("a second reply to close");
+      detach();
+    });
   });
   around_.wake(host_);
 }
@@ -334,10 +342,12 @@ void DisasterProgram::crash(uint64_t restart_ns) {
   restart_ns_ = restart_ns;
   ++turn_;
   enter(State::kDying);
-  host().jobs().client_gone(client_, host().local_ns(around_.now_ns()), [this, turn = turn_] {
-    if (turn != turn_) return;
-    if (state_ != State::kDying) return wrong("a second reply to client_gone");
-    detach();
+  host().ask([this, turn = turn_] {
+    host().jobs().client_gone(client_, host().local_ns(around_.now_ns()), [this, turn] {
+      if (turn != turn_) return;
+      if (state_ != State::kDying) return wrong("a second reply to client_gone");
+      detach();
+    });
   });
   around_.wake(host_);
 }

@@ -238,6 +238,9 @@ Fault draw_fault(const Scenario& s, Random& random) {
       fault.for_ns = 0;
       fault.amount = draw_outage(s, random);
       break;
+    case FaultKind::kPause:
+      fault.amount = fault.at_ns % 2;
+      break;
     case FaultKind::kProgramStall:
       fault.for_ns = std::min(fault.for_ns, 4 * kSecond);
       break;

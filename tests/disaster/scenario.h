@@ -32,7 +32,7 @@ enum class FaultKind : uint8_t {
   kFlap,          // a host's link goes down and up
   kBlackHole,     // large frames vanish
   kStorm,         // loss, bursts, duplicates, reordering, corruption, jitter on one host's links
-  kPause,         // a host stands still: engines, control plane and programs
+  kPause,         // a host stands still: engines, control plane and programs, or not these
   kClockJump,     // a host's clock leaps forward
   kProgramStall,  // a program does nothing for a while, or for ever; its daemon runs
   kProgramCrash,  // a program ends in mid-flight; another is started in its place
@@ -68,7 +68,8 @@ struct Fault {
   uint32_t host = 0;
   uint32_t other = ~uint32_t{0};  // the other host, or all
   uint32_t program = 0;           // kProgram*
-  uint64_t amount = 0;  // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns; kMove: where
+  uint64_t amount = 0;  // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns; kMove: where;
+                        // kPause: not 0: programs go on
   sim::Faults weather;  // kStorm
   Attack attack = Attack::kHellos;  // kStranger, kHostile
 };

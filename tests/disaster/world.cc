@@ -193,7 +193,7 @@ void World::happen(const Happening& happening) {
   DisasterHost& host = cluster_[fault.host];
   switch (fault.kind) {
     case FaultKind::kPause:
-      host.pause(happening.begins);
+      host.pause(happening.begins, fault.amount != 0);
       wake(fault.host);
       // Whoever was stalled meanwhile has not looked since.
       for (const auto& program : programs_) {
@@ -352,7 +352,8 @@ bool World::after_moment() {
   if (now_ns() >= next_inspection_ns_) inspect();
   uint64_t next_ns = kNever;
   for (auto& program : programs_) {
-    if (cluster_[program->host_index()].runs()) next_ns = std::min(next_ns, program->next_ns());
+    if (cluster_[program->host_index()].programs_run())
+      next_ns = std::min(next_ns, program->next_ns());
   }
   cluster_.set_timer(kPrograms, std::max(next_ns, now_ns() + kLeastPauseNs));
   return over_;
