@@ -4,7 +4,8 @@ namespaces).
 usage: hostile_host_test.py STACKD CTL LIBMERCURYSTACK [--seed S] [--measure SECONDS [--row NAME]] [unittest arguments]
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is beside it, in
-proportion to its speed right before and after beside an honest neighbour: the stranger's job of many small sums. Two more
+proportion to its speed right before and after beside an honest neighbour: the stranger's job of many small sums, or the
+same sums acknowledged at once for the two ways that have more. Two more
 rows say what a flood costs beside the same datagrams to a port of the server's host at which somebody else listens, and
 does not read. All of it is at idle priority, so that the innocent job loses no time but what the server spends on it.
 """
@@ -37,7 +38,8 @@ SINK = f"import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM
 LATE = ("rate", "16kbit", "burst", "1600", "limit", "1000")  # of its acknowledgements, which are of 80 bytes and more
 MUTE = 50  # of so many one gets through: with none for session.peer_timeout the session would end
 FLOODS = ("hellos", "pushes")
-WAYS = ("late", "full", "oldest", "mute", "dial", *FLOODS)
+HOARDS = {"full": "hoard", "oldest": "crowd"}  # ways, and modes of the stranger's program
+WAYS = ("late", *HOARDS, "mute", "dial", *FLOODS)
 HOARDED = 500  # sums that the server keeps for it at a time
 REFUSED = 1000  # pushes for which the server has no room
 ENDED_S = 10  # of CPU time, for 240,000 tensors; 22 and more where each that ends looks at all that are ending
@@ -179,22 +181,32 @@ class Cluster:
             undo()
 
     @contextlib.contextmanager
+    def hoard(self, way, acknowledgements=contextlib.nullcontext):
+        """The stranger's program with many sums at once, which come once its acknowledgements are such. Otherwise it is honest."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # of so many tensors not at once
+            job = stack.enter_context(self.job(HOARDS[way]))
+            stack.enter_context(acknowledgements())
+            job.stdin.write("\n")
+            job.stdin.flush()
+            yield
+
+    @contextlib.contextmanager
     def hostile(self, way):
         with contextlib.ExitStack() as stack:
             if way in FLOODS:
                 stack.enter_context(self.flood(way, PORT))
             elif way == "dial":
                 stack.enter_context(self.dial())
+            elif way in HOARDS:
+                stack.enter_context(self.hoard(way, self.late_acknowledgements))
             else:
-                mode = {"full": "hoard", "oldest": "crowd"}.get(way, "tiny")
-                if mode != "tiny":
-                    stack.callback(within, PATIENCE_S, lambda: self.gauge("jobs") == 1)  # of so many tensors not at once
-                job = stack.enter_context(self.job(mode))
-                stack.enter_context(self.hardly_any_acknowledgement() if way == "mute" else self.late_acknowledgements())
-                if mode != "tiny":
-                    job.stdin.write("\n")
-                    job.stdin.flush()
+                stack.enter_context(self.job())
+                stack.enter_context({"late": self.late_acknowledgements, "mute": self.hardly_any_acknowledgement}[way]())
             yield
+
+    def honest(self, way):
+        return self.hoard(way) if way in HOARDS else self.job()
 
     def to_somebody_else(self, way):
         return self.flood(way, SINK_PORT)
@@ -320,7 +332,7 @@ def measure():
     print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile host, as a part of those beside another neighbour")
     with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder)) as cluster:
         hostile = {way: lambda way=way: cluster.hostile(way) for way in WAYS}
-        rows = [(way, cluster.job, hostile[way]) for way in WAYS]
+        rows = [(way, lambda way=way: cluster.honest(way), hostile[way]) for way in WAYS]
         least = measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S)
         rows = [(f"{way}, elsewhere", lambda way=way: cluster.to_somebody_else(way), hostile[way]) for way in FLOODS]
         measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S)
