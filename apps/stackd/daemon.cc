@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <utility>
 
 #include "apps/stackd/ports.h"
 #include "apps/stackd/reset_key.h"
@@ -127,6 +128,19 @@ void Daemon::watch_uncut(uint64_t now_ns) {
   if (const auto line = uncut_->look(now_ns, dropped)) spdlog::warn("{}", *line);
 }
 
+void Daemon::watch_engines(uint64_t now_ns) {
+  const std::optional<size_t> standing = built_.host->standing_lane(now_ns);
+  if (standing == std::exchange(standing_, standing)) return;
+  if (standing) {
+    spdlog::error(
+        "engine {} stands still: its thread has begun no pass for {} s (cat /proc/{}/task/*/stack "
+        "shows where it is)",
+        *standing, kStandstillNs / 1'000'000'000, getpid());
+  } else {
+    spdlog::info("no engine stands still any more");
+  }
+}
+
 void Daemon::watch_signals() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
@@ -157,6 +171,7 @@ void Daemon::attend() {
   built_.host->process(now_ns);
   if (sockets_ && sockets_->next_deadline_ns() <= now_ns) sockets_->on_timer(now_ns);
   watch_uncut(now_ns);
+  watch_engines(now_ns);
   schedule();
 }
 

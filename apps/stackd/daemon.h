@@ -36,6 +36,7 @@ class Daemon {
   // Of the port: what peers, or this host, will suffer from.
   void warn_of_offloads();
   void watch_uncut(uint64_t now_ns);
+  void watch_engines(uint64_t now_ns);
   void watch_signals();
   void watch_events();
   void attend();  // to what the engines reported, and to timers
@@ -53,6 +54,7 @@ class Daemon {
   boost::asio::steady_timer timer_{io_};
   boost::asio::signal_set signals_{io_};
   std::optional<UncutWatch> uncut_;  // of an af_packet port
+  std::optional<size_t> standing_;   // the engine that stands still, as last said
   NoticeLimit notices_;
 };
 

@@ -214,6 +214,7 @@ void Program::on(uint32_t sequence, const attach::JobWait& request) {
 }
 
 void Program::on(uint32_t sequence, const attach::JobStatus& request) {
+  if (request.slot == attach::kNoSlot && host_.standing_lane(monotonic_ns())) return;
   if (!has_job(sequence, request.slot)) return;
   reply(sequence, host_.jobs().job_status(id_, JobSlot(request.slot)));
 }

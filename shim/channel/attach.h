@@ -98,6 +98,9 @@ struct JobWait {
 struct JobStatus {
   uint16_t slot = 0;
 };
+// A slot that no job has. Asked for its status a daemon says so at once: that it runs. It says
+// nothing while one of its engines stands still.
+inline constexpr uint16_t kNoSlot = 0xffff;
 struct SetPolicy {  // minor 1
   uint16_t slot = 0;
   std::string policy;

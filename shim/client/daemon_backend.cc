@@ -30,13 +30,11 @@ using Clock = std::chrono::steady_clock;
 constexpr time_t kGreetingSeconds = 5;
 
 // A daemon says nothing as long as nothing ends. After a second without a word, who waits asks it
-// once whether it still runs; when more such seconds than these follow without a word, it stands
-// still: stopped, frozen, or stuck. As long as its peers wait for it by default
-// (session.peer_timeout).
+// whether it still runs, and again after each; when more such seconds than these follow without a
+// word, it stands still, or an engine of its does: stopped, frozen, or stuck. As long as its peers
+// wait for it by default (session.peer_timeout).
 constexpr time_t kAskEverySeconds = 1;
 constexpr uint32_t kMostUnanswered = 10;
-// A job that no program has: the answer is that it does not exist.
-constexpr uint16_t kNoSlot = 0xffff;
 
 constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
 constexpr uint32_t kScattersSince = 4;    // the one that knows SubmitOp::kScatter
@@ -254,7 +252,8 @@ void DaemonBackend::read_replies() {
     const bool silent = !packet && packet.error().code == Errc::kAgain;
     if (silent && unanswered == 0 && !is_awaited()) continue;
     if (silent && unanswered <= kMostUnanswered) {
-      if (unanswered++ == 0) ask_whether_it_runs();
+      ++unanswered;
+      ask_whether_it_runs();
       continue;
     }
     if (silent) {
@@ -298,7 +297,8 @@ void DaemonBackend::ask_whether_it_runs() {
   std::unique_lock lock(mutex_);
   const uint32_t sequence = next_sequence_locked();
   lock.unlock();
-  const auto bytes = attach::encode(attach::RequestMessage{sequence, attach::JobStatus{kNoSlot}});
+  const auto bytes =
+      attach::encode(attach::RequestMessage{sequence, attach::JobStatus{attach::kNoSlot}});
   (void)attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kNo);
 }
 

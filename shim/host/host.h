@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -30,6 +31,8 @@ class Host {
   virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
   virtual const Counters& counters(size_t lane) const = 0;
   virtual const PassTimes& passes(size_t lane) const = 0;  // none where no thread runs the engines
+  // An engine whose thread stands still (lane_thread.h).
+  virtual std::optional<size_t> standing_lane(uint64_t now_ns) const = 0;
   virtual void send(LaneId lane, HostCommand command) = 0;
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
   using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
@@ -87,6 +90,12 @@ class HostOf final : public Host {
   }
   const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
   const PassTimes& passes(size_t lane) const override { return lanes_[lane]->passes(); }
+  std::optional<size_t> standing_lane(uint64_t now_ns) const override {
+    for (size_t lane = 0; lane < threads_.size(); ++lane) {
+      if (threads_[lane]->stands_still(now_ns)) return lane;
+    }
+    return std::nullopt;
+  }
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
   void send(LaneId lane, HostCommand command) override {
     lanes_[lane.value]->send(std::move(command));

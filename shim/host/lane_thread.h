@@ -41,6 +41,9 @@ inline constexpr uint64_t kLongestNapNs = 1'000'000;
 // No sleep is longer: a lost wake-up would cost time, not the exchange. None is known, and an
 // engine without sessions wakes for this alone.
 inline constexpr uint64_t kLongestSleepNs = 1'000'000'000;
+// A thread that has begun no pass for so long stands still: in the kernel, in a pass without end,
+// on a page of a program's that does not come. (On a busy machine others may run for a second.)
+inline constexpr uint64_t kStandstillNs = 3 * kLongestSleepNs;
 
 template <Port P>
 class LaneThread {
@@ -62,6 +65,11 @@ class LaneThread {
   // The engine ends by command::Stop; `abandon` ends the loop at its next pass whatever it does.
   void join() {
     if (thread_.joinable()) thread_.join();
+  }
+  // Any thread.
+  bool stands_still(uint64_t now_ns) const noexcept {
+    const uint64_t began_ns = began_ns_.load(std::memory_order_relaxed);
+    return began_ns != 0 && now_ns > began_ns + kStandstillNs;
   }
   void abandon() {
     abandoned_.store(true, std::memory_order_relaxed);
@@ -85,6 +93,7 @@ class LaneThread {
         0;  // the last pass, if it found work; its end is the next one's begin
     while (!lane_.engine().stopped() && !abandoned_.load(std::memory_order_relaxed)) {
       const uint64_t now_ns = monotonic_ns();
+      began_ns_.store(now_ns, std::memory_order_relaxed);
       if (worked_since_ns != 0) lane_.passes().add(now_ns - worked_since_ns);
       const uint32_t work = lane_.poll(now_ns, monotonic_ns);
       worked_since_ns = work > 0 ? now_ns : 0;
@@ -148,6 +157,7 @@ class LaneThread {
   const ThreadConfig config_;
   const int event_fd_;
   std::atomic<bool> abandoned_{false};
+  std::atomic<uint64_t> began_ns_{0};  // the last pass; 0: none yet
   std::vector<pollfd> fds_;
   uint64_t nap_ns_ = kFirstNapNs;
   Spin spin_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -72,9 +73,7 @@ void StackDaemon::start() {
     ::_exit(127);
   }
   if (!wait_until_ready(notifications)) {
-    std::ifstream log(folder_ + "/log");
-    ADD_FAILURE() << "mercury-stackd is not ready: "
-                  << std::string(std::istreambuf_iterator<char>(log), {});
+    ADD_FAILURE() << "mercury-stackd is not ready: " << log();
   }
   ::close(notifications);
 }
@@ -84,6 +83,11 @@ bool StackDaemon::wait_until_ready(int notifications) const {
   char said[64] = {};
   return ::poll(&ready, 1, kReadyMs) == 1 && ::recv(notifications, said, sizeof said - 1, 0) > 0 &&
          std::string(said).find("READY=1") == 0;
+}
+
+std::string StackDaemon::log() const {
+  std::ifstream log(folder_ + "/log");
+  return {std::istreambuf_iterator<char>(log), {}};
 }
 
 StackDaemon::~StackDaemon() {
@@ -100,6 +104,25 @@ void StackDaemon::stop() {
   EXPECT_TRUE(WIFSTOPPED(status));
 }
 void StackDaemon::go_on() { EXPECT_EQ(::kill(pid_, SIGCONT), 0); }
+
+// A signal would stop all of the process: a debugger stops one thread.
+void StackDaemon::stop_engine() {
+  const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name == "mercury-eng0") stopped_ = std::stoi(task.path().filename());
+  }
+  ASSERT_GT(stopped_, 0);
+  ASSERT_EQ(::ptrace(PTRACE_SEIZE, stopped_, nullptr, nullptr), 0);
+  ASSERT_EQ(::ptrace(PTRACE_INTERRUPT, stopped_, nullptr, nullptr), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(stopped_, &status, __WALL), stopped_);
+  ASSERT_TRUE(WIFSTOPPED(status));
+}
+void StackDaemon::engine_goes_on() {
+  EXPECT_EQ(::ptrace(PTRACE_DETACH, stopped_, nullptr, nullptr), 0);
+}
 
 void StackDaemon::end(int signal) {
   if (pid_ <= 0) return;

@@ -33,6 +33,10 @@ class StackDaemon {
   void kill();   // as a crash does
   void stop();   // it stands still...
   void go_on();  // ...and does no longer
+  // The same, of the thread of its first engine alone. By one thread of the test.
+  void stop_engine();
+  void engine_goes_on();
+  std::string log() const;
   void start();  // again, on the same address and socket
   const std::string& address() const { return address_; }
   std::string socket() const { return folder_ + "/stackd.sock"; }
@@ -45,6 +49,7 @@ class StackDaemon {
   const std::string extra_;
   std::string folder_;
   pid_t pid_ = -1;
+  pid_t stopped_ = -1;  // the engine's thread
 };
 
 mercury_context* attach_daemon(const std::string& socket);

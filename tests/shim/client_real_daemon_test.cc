@@ -83,6 +83,32 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   EXPECT_EQ(other, kept);
 }
 
+// Its control plane answers all the while.
+TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
+  constexpr size_t kNumel = 5000;
+  RealJob::Options options;
+  options.servers = 1;
+  RealJob job(Engines::kDaemon, options);
+  StackDaemon& daemon = job.daemon(0);
+  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
+  ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
+  ASSERT_EQ(mercury_register(job.context(1), other.data(), kNumel * 4), 0);
+  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), kNumel), 0); });
+  EXPECT_EQ(declare_at(job.job(0), 1, mine.data(), kNumel), 0) << mercury_last_error();
+  second.join();
+
+  const mercury_handle lost = push_pull(job.job(0), 1);
+  daemon.stop_engine();
+  EXPECT_EQ(mercury_wait(job.job(0), lost, 2'500), -ETIMEDOUT) << "for that long it may stand";
+  EXPECT_EQ(mercury_wait(job.job(0), lost, MERCURY_FOREVER), -EPIPE);
+  EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
+  EXPECT_NE(daemon.log().find("engine 0 stands still"), std::string::npos) << daemon.log();
+  job.detach(0);
+  job.detach(1);
+  daemon.engine_goes_on();
+  expect_served(daemon, job, kNumel);
+}
+
 TEST(RealDaemon, LimitsWhatAllProgramsShare) {
   StackDaemon daemon(fresh_address(), "program_memory = \"16MiB\"\ntotal_memory = \"20MiB\"\n");
   mercury_context* first = attach_daemon(daemon.socket());
