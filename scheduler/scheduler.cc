@@ -174,12 +174,12 @@ struct Scheduler::State {
     (s.next == kNil ? list.tail : sessions[s.next].prev) = s.prev;
     if (list.head == kNil) trie.erase(s.linked_at, session_nodes);
     s.linked = false;
-    count_linked(jobs[s.job.value], ~0U);
+    count_linked(jobs[s.job.value], -1);
   }
-  void count_linked(JobNode& job, uint32_t change) noexcept {
-    job.linked += change;
+  void count_linked(JobNode& job, int32_t change) noexcept {
+    job.linked += static_cast<uint32_t>(change);
     if (!job.held) [[likely]]
-      linked_sessions += change;
+      linked_sessions += static_cast<uint32_t>(change);
   }
   // To the end of its list, in which it comes first, before others.
   void rotate(PriorityList& list, uint32_t index) noexcept {

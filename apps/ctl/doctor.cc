@@ -106,8 +106,8 @@ Check check_sockets(const StackdConfig& config) {
             "between programs of this host alone: no sockets.secret, and sockets.open is false",
             ""};
   }
-  const bool secret = !config.sockets_secret.empty() || !config.sockets_secret_file.empty();
-  if (secret) return {"sockets", true, "with hosts that have sockets.secret, too", ""};
+  if (has_sockets_secret(config))
+    return {"sockets", true, "with hosts that have sockets.secret, too", ""};
   return {"sockets", true,
           "whoever reaches this host's UDP ports from sockets.networks has sessions, and their "
           "memory, and reaches what programs of mercury-run listen at (sockets.open)",

@@ -245,6 +245,10 @@ AttachServer::Held AttachServer::held() const {
   return held;
 }
 
+void AttachServer::engines_go_on() {
+  for (const auto& [id, connection] : connections_) connection->program->engines_go_on();
+}
+
 void AttachServer::close() {
   listener_.close();
   while (!connections_.empty()) disconnect(connections_.begin()->first);

@@ -45,6 +45,7 @@ class AttachServer {
     uint64_t shared_bytes = 0;  // until the kernel has it back
   };
   Held held() const;
+  void engines_go_on();  // Program's, of all
   // No more programs; those attached see the connection end.
   void close();
 

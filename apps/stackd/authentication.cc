@@ -1,5 +1,6 @@
 #include "apps/stackd/authentication.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace mercury {
@@ -8,6 +9,10 @@ namespace {
 constexpr const char* kLacking =
     "this CPU has no AES or PCLMULQDQ instructions (grep -wo -m1 -e aes -e pclmulqdq "
     "/proc/cpuinfo), which authenticated frames need";
+
+bool has_job_secret(const StackdConfig& config) {
+  return std::ranges::any_of(config.jobs, [](const auto& job) { return !job.secret.empty(); });
+}
 
 // The key of the first that says `word`; null: none does.
 const char* key_saying(const StackdConfig& config, const std::string& word) {
@@ -25,7 +30,13 @@ Status check_authentication(const StackdConfig& config, bool can_seal) {
 }
 
 std::string authentication_lacking(const StackdConfig& config, bool can_seal) {
-  const char* const key = can_seal ? nullptr : key_saying(config, "offered");
+  if (can_seal) return {};
+  // By default both offer it: who has no secret lacks nothing.
+  const char* key = nullptr;
+  if (config.sockets_authentication == "offered" && has_sockets_secret(config)) {
+    key = "sockets.authentication";
+  }
+  if (config.job_authentication == "offered" && has_job_secret(config)) key = "jobs.authentication";
   if (key == nullptr) return {};
   return std::string(key) + " = \"offered\" changes nothing: " + kLacking;
 }

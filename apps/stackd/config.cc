@@ -201,8 +201,8 @@ Status set_memory(StackdConfig::JobSection& job, const toml::node& node, const s
 Status set_rate(StackdConfig::JobSection& job, const toml::node& node, const std::string& where) {
   const auto rate =
       parse_quantity(node.value_exact<std::string>().value_or(""), Unit::kBitsPerSecond);
-  if (!rate || *rate < kLeastJobRate) {
-    return Error(Errc::kConfig, where + ": expected a rate of " + kLeastJobRateText +
+  if (!rate || (*rate != 0 && *rate < kLeastJobRate)) {
+    return Error(Errc::kConfig, where + ": expected \"0\" or a rate of " + kLeastJobRateText +
                                     " or more, such as \"10Gbps\", got " + describe(node));
   }
   job.bits_per_second = *rate;
@@ -353,7 +353,7 @@ Status check_rates(const StackdConfig& config) {
   if (config.turns == "fair") return {};
   const bool limited = config.job_bits_per_second != 0 ||
                        std::ranges::any_of(config.jobs, [](const StackdConfig::JobSection& job) {
-                         return job.bits_per_second != 0;
+                         return job.bits_per_second.value_or(0) != 0;
                        });
   if (!limited) return {};
   return wrong_value(config, "engine.turns",
@@ -512,9 +512,12 @@ std::string sockets_path(const StackdConfig& config) {
   return config.socket + kSocketsSuffix;
 }
 
+bool has_sockets_secret(const StackdConfig& config) {
+  return !config.sockets_secret.empty() || !config.sockets_secret_file.empty();
+}
+
 bool speaks_to_others(const StackdConfig& config) {
-  return config.sockets_serve && (config.sockets_open || !config.sockets_secret.empty() ||
-                                  !config.sockets_secret_file.empty());
+  return config.sockets_serve && (config.sockets_open || has_sockets_secret(config));
 }
 
 Result<StackdConfig> load_config(const std::string& path,
@@ -578,8 +581,8 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
         << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : kHidden)
         << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";
     if (job.weight != 0) out << "weight = " << job.weight << "\n";
-    if (job.bits_per_second != 0) {
-      out << "rate = \"" << print_quantity(job.bits_per_second, Unit::kBitsPerSecond) << "\"\n";
+    if (job.bits_per_second) {
+      out << "rate = \"" << print_quantity(*job.bits_per_second, Unit::kBitsPerSecond) << "\"\n";
     }
   }
   return out.str();

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,8 +99,8 @@ struct StackdConfig {
     std::string name;
     std::string secret;
     uint64_t memory_bytes = 0;
-    uint64_t weight = 0;           // 0: as programs ask, up to max_weight
-    uint64_t bits_per_second = 0;  // 0: job_bits_per_second
+    uint64_t weight = 0;                      // 0: as programs ask, up to max_weight
+    std::optional<uint64_t> bits_per_second;  // none: job_bits_per_second
   };
   std::vector<JobSection> jobs;
   std::string sockets_file_secret;  // what sockets_secret_file holds
@@ -112,6 +113,7 @@ struct StackdConfig {
 // Where programs ask for their sockets: sockets.socket, or, where that is empty, the default path,
 // or beside an attach.socket that is not the default one.
 std::string sockets_path(const StackdConfig& config);
+bool has_sockets_secret(const StackdConfig& config);
 // Whether other hosts may speak Mercury with this one's sockets at all.
 bool speaks_to_others(const StackdConfig& config);
 

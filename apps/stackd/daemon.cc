@@ -129,7 +129,11 @@ void Daemon::watch_uncut(uint64_t now_ns) {
 }
 
 void Daemon::watch_engines(uint64_t now_ns) {
+  // Where this thread has stood, too, the engines have had no time to begin a pass.
+  const uint64_t looked_ns = std::exchange(engines_looked_ns_, now_ns);
+  if (now_ns - looked_ns > 2 * kLongestWaitNs) return;
   const std::optional<size_t> standing = built_.host->standing_lane(now_ns);
+  if (!standing) attach_->engines_go_on();
   if (standing == std::exchange(standing_, standing)) return;
   if (standing) {
     spdlog::error(

@@ -55,6 +55,7 @@ class Daemon {
   boost::asio::signal_set signals_{io_};
   std::optional<UncutWatch> uncut_;  // of an af_packet port
   std::optional<size_t> standing_;   // the engine that stands still, as last said
+  uint64_t engines_looked_ns_ = 0;
   NoticeLimit notices_;
 };
 

@@ -74,9 +74,9 @@ HostConfig host_config(const StackdConfig& config) {
   host.lane.exchange.sum_bytes = std::max<uint64_t>(1, memory.total_bytes / config.engines);
   host.sums_thread = true;
   for (const StackdConfig::JobSection& job : config.jobs) {
-    host.policy.known.push_back({job.name, job.secret, job.memory_bytes,
-                                 static_cast<uint32_t>(job.weight),
-                                 job.bits_per_second / kBitsPerByte});
+    host.policy.known.push_back(
+        {job.name, job.secret, job.memory_bytes, static_cast<uint32_t>(job.weight),
+         job.bits_per_second.value_or(config.job_bits_per_second) / kBitsPerByte});
   }
   return host;
 }

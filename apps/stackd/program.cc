@@ -214,9 +214,17 @@ void Program::on(uint32_t sequence, const attach::JobWait& request) {
 }
 
 void Program::on(uint32_t sequence, const attach::JobStatus& request) {
-  if (request.slot == attach::kNoSlot && host_.standing_lane(monotonic_ns())) return;
+  if (request.slot == attach::kNoSlot && host_.standing_lane(monotonic_ns())) {
+    if (std::exchange(asked_, sequence)) --unanswered_;
+    return;
+  }
   if (!has_job(sequence, request.slot)) return;
   reply(sequence, host_.jobs().job_status(id_, JobSlot(request.slot)));
+}
+
+void Program::engines_go_on() {
+  if (const auto asked = std::exchange(asked_, std::nullopt))
+    (void)has_job(*asked, attach::kNoSlot);
 }
 
 void Program::on(uint32_t sequence, const attach::SetPolicy& request) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -46,6 +47,8 @@ class Program : public std::enable_shared_from_this<Program> {
 
   ClientId id() const { return id_; }
   size_t job_count() const { return jobs_.size(); }
+  // None of the host's engines stands still any more: whoever has asked meanwhile is told.
+  void engines_go_on();
   size_t unanswered() const { return unanswered_; }  // requests; at most kMostUnanswered
   size_t region_count() const { return regions_.size(); }
   uint64_t shared_bytes() const { return shared_bytes_; }
@@ -86,6 +89,7 @@ class Program : public std::enable_shared_from_this<Program> {
   bool greeted_ = false;
   bool gone_ = false;
   size_t unanswered_ = 0;
+  std::optional<uint32_t> asked_;  // whether the daemon runs, while an engine stands still
   uint64_t shared_bytes_ = 0;
   std::vector<ProgramChannel> channels_;
   std::map<uint32_t, std::unique_ptr<Region>> regions_;

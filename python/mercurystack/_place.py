@@ -67,6 +67,21 @@ def own_place() -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def told_by_first(store: Any, key: str, size: int, timeout: datetime.timedelta) -> str:
+    """What rank 0 tells all. GroupError: it has not within the time-out."""
+    return _told(store, key, 0, size, timeout)
+
+
+def _told(store: Any, key: str, rank: int, size: int, timeout: datetime.timedelta) -> str:
+    try:
+        store.wait([key], timeout)
+    except RuntimeError as error:
+        text = f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}"
+        raise GroupError(errno.ETIME, text) from error
+    told: str = store.get(key).decode()
+    return told
+
+
 def tell_place(store: Any, rank: int, host: str, port: int) -> None:
     """Where this rank's messages go."""
     store.set(f"messages-{rank}", f"{host} {port}")
@@ -74,10 +89,5 @@ def tell_place(store: Any, rank: int, host: str, port: int) -> None:
 
 def place_of(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> tuple[str, int]:
     """Of that rank, once it has told. GroupError: it has not within the time-out."""
-    try:
-        store.wait([f"messages-{rank}"], timeout)
-    except RuntimeError as error:
-        text = f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}"
-        raise GroupError(errno.ETIME, text) from error
-    host, port = store.get(f"messages-{rank}").decode().split()
+    host, port = _told(store, f"messages-{rank}", rank, size, timeout).split()
     return host, int(port)

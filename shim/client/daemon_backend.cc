@@ -292,7 +292,8 @@ bool DaemonBackend::is_awaited() {
   return !pending_.empty() || (operations_ && operations_->load(std::memory_order_relaxed) > 0);
 }
 
-// Daemons of all versions answer it at once. One that takes nothing more does not answer either.
+// A daemon answers it at once, or as soon as no engine of its stands still. One that takes nothing
+// more does not answer either.
 void DaemonBackend::ask_whether_it_runs() {
   std::unique_lock lock(mutex_);
   const uint32_t sequence = next_sequence_locked();

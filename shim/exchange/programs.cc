@@ -155,6 +155,7 @@ uint32_t Programs::deliver_waiting() noexcept {
   uint32_t delivered = 0;
   const size_t looks = std::min<size_t>(behind_.size(), limits_.looks_per_pass);
   backlog_looks_ += looks;
+  const bool owes = looks_owed_ > 0;
   looks_owed_ -= std::min(looks_owed_, looks);
   for (size_t i = 0; i < looks; ++i) {
     if (next_behind_ >= behind_.size()) next_behind_ = 0;
@@ -172,6 +173,8 @@ uint32_t Programs::deliver_waiting() noexcept {
     behind_[next_behind_] = behind_.back();
     behind_.pop_back();
   }
+  // Those that have left have changed the others' order.
+  if (owes && delivered > 0) looks_owed_ = behind_.size();
   return delivered;
 }
 

@@ -32,7 +32,7 @@ struct KnownJob {
   std::string secret;  // empty = none
   uint64_t memory_limit_bytes = 0;
   uint32_t fixed_weight = 0;      // on this host's links, whatever programs ask; 0 = as they ask
-  uint64_t bytes_per_second = 0;  // that this host may send for each member; 0 = JobPolicy's
+  uint64_t bytes_per_second = 0;  // that this host may send for each member; 0 = no limit
 };
 
 struct JobPolicy {
@@ -49,7 +49,7 @@ struct JobPolicy {
   uint64_t memory_limit_bytes = 0;  // per job, where KnownJob has none; 0 = none
   uint64_t total_memory_bytes = 0;  // what the engines have for all jobs, to be named; 0 = no limit
   uint32_t max_weight = kMostWeight;  // what programs may ask for, where KnownJob has none
-  uint64_t bytes_per_second = 0;      // of each member of a job, where KnownJob has none; 0 = none
+  uint64_t bytes_per_second = 0;      // of each member of a job that is not known; 0 = none
   // How long a HELLO, or a local worker, waits for a job that is not known here. 0 (daemons): not
   // at all. Embedded hosts of server programs wait, so that nobody has to start first.
   uint64_t hold_unknown_ns = 0;

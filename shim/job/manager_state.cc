@@ -12,7 +12,7 @@ JobManager::State::State(Host host, JobPolicy policy)
   for (KnownJob& job : context.policy.known) {
     JobLimits limits = limits_of_others();
     if (job.memory_limit_bytes > 0) limits.memory_bytes = job.memory_limit_bytes;
-    if (job.bytes_per_second > 0) limits.bytes_per_second = job.bytes_per_second;
+    limits.bytes_per_second = job.bytes_per_second;
     if (job.fixed_weight > 0) limits.least_weight = limits.most_weight = job.fixed_weight;
     known[job.name] = {derive_job_key(job.name, job.secret), limits};
     wipe(job.secret);

@@ -53,6 +53,7 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
   EXPECT_EQ(config->jobs[0].memory_bytes, 1U << 30);
   EXPECT_EQ(config->jobs[0].weight, 7U);
   EXPECT_EQ(config->jobs[0].bits_per_second, 2'000'000'000U);
+  EXPECT_EQ(load("[[job]]\nname = \"a\"\nrate = \"0\"\n")->jobs[0].bits_per_second, 0U);
   EXPECT_EQ(config->max_weight, 1U) << "shares are the operator's to give";
 }
 
@@ -220,7 +221,7 @@ TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
               "3: job.weight: expected a number from 1 to 100")
         << weight;
   }
-  for (const char* rate : {"0", "7", "\"7\"", "\"999kbps\"", "\"fast\"", "true"}) {
+  for (const char* rate : {"0", "7", "\"7\"", "\"\"", "\"999kbps\"", "\"fast\"", "true"}) {
     EXPECT_EQ(error("[[job]]\nname = \"a\"\nrate = " + std::string(rate) + "\n").substr(0, 22),
               "3: job.rate: expected ")
         << rate;
@@ -287,7 +288,8 @@ TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffer
     const std::string key = std::string(section) + ".authentication";
     const bool jobs = section == std::string("jobs");
     const auto loaded = [&](const std::string& word) {
-      return *load("[" + std::string(section) + "]\nauthentication = \"" + word + "\"\n",
+      return *load("[" + std::string(section) + "]\nauthentication = \"" + word + "\"\n" +
+                       (jobs ? "[[job]]\nname = \"a\"\nsecret = \"s\"\n" : "secret = \"s\"\n"),
                    {std::string(jobs ? "sockets" : "jobs") + ".authentication=off"});
     };
     for (const char* word : {"off", "offered", "required"}) {
@@ -298,6 +300,7 @@ TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffer
     EXPECT_EQ(authentication_lacking(loaded("off"), false), "");
     EXPECT_TRUE(check_authentication(loaded("offered"), false));
     const std::string said = authentication_lacking(loaded("offered"), false);
+    EXPECT_EQ(authentication_lacking(*load(""), false), "") << "no secret";
     EXPECT_EQ(said.find(key + " = \"offered\" changes nothing: this CPU has no AES"), 0U) << said;
     const Status required = check_authentication(loaded("required"), false);
     ASSERT_FALSE(required);

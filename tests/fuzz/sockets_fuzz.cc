@@ -30,6 +30,7 @@ constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4, kMo
 
 SocketPolicy policy() {
   SocketPolicy policy;
+  policy.others = true;
   policy.networks = {{IpAddress::v4(10, 0, 0, 0), 8}};
   policy.key = derive_job_key(kSocketService, "secret");
   policy.silence_ns = 100 * kMs;

@@ -105,12 +105,32 @@ TEST_F(ProgramBacklogs, NoEngineSleepsWhileThereIsRoomForOne) {
     uint32_t passes = 0;
     for (; !programs_.park(); ++passes) {
       pass();
-      ASSERT_LE(passes, kTurns);
+      ASSERT_LE(passes, 2 * kTurns);
     }
     programs_.unpark();
     EXPECT_GT(passes, 0U);
     read(one);
     EXPECT_EQ(cookies_[one].size(), kEnded) << one;
+  }
+}
+
+// Those that leave the list change its order.
+TEST_F(ProgramBacklogs, NoEngineSleepsWhileThereIsRoomForSomeOfMany) {
+  constexpr uint32_t kTogether = 50;
+  for (uint32_t i = 0; i < kPrograms; ++i) overfill(i);
+  for (uint32_t first = 0; first < kPrograms; first += kTogether) {
+    do {
+      pass();
+    } while (!programs_.park());
+    programs_.unpark();
+    for (uint32_t i = 0; i < first / kTogether; ++i) pass();  // another's turn each time
+    for (uint32_t i = 0; i < kTogether; ++i) read(first + i);
+    for (uint32_t passes = 0; !programs_.park(); ++passes) {
+      pass();
+      ASSERT_LE(passes, 4 * kTurns);
+    }
+    programs_.unpark();
+    EXPECT_EQ(waiting(), (kPrograms - first - kTogether) * (kEnded - kRing));
   }
 }
 

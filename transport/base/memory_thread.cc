@@ -88,25 +88,20 @@ void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
   if (!post({Kind::kUnmap, memory})) unmap_in_steps(memory);
 }
 
-bool MemoryThread::post(const Task& task) noexcept {
+bool MemoryThread::post(Task task) noexcept {
   if (!thread_.joinable()) return false;
   try {
     const std::lock_guard lock(mutex_);
     if (task.kind == Kind::kUnmap) {
       std::byte* expected = task.memory.data();
       prefaulting_.compare_exchange_strong(expected, nullptr);
-      // What is to be touched stands behind all that is to be unmapped, of which there may be much.
-      const auto touched = std::find_if(tasks_.rbegin(), tasks_.rend(), [](const Task& other) {
-                             return other.kind == Kind::kUnmap;
-                           }).base();
-      tasks_.erase(std::remove_if(touched, tasks_.end(),
-                                  [&](const Task& other) {
-                                    return other.memory.data() == task.memory.data();
-                                  }),
-                   tasks_.end());
+      // Of either there may be much: neither is looked through.
+      to_touch_.erase(task.memory.data());
       tasks_.push_front(task);
     } else {
+      task.number = ++last_number_;
       tasks_.push_back(task);
+      to_touch_[task.memory.data()] = task.number;
     }
   } catch (const std::bad_alloc&) {
     return false;
@@ -123,6 +118,7 @@ void MemoryThread::run() {
     if (tasks_.empty()) return;
     const Task task = tasks_.front();
     tasks_.pop_front();
+    if (task.kind == Kind::kPrefault && !is_to_touch(task)) continue;
     if (task.kind == Kind::kPrefault) prefaulting_ = ends_ ? nullptr : task.memory.data();
     lock.unlock();
     if (task.kind == Kind::kPrefault) {
@@ -134,7 +130,14 @@ void MemoryThread::run() {
   }
 }
 
-// What prefault() was given is not among it: that is taken out of the queue when it is unmapped.
+// Not if it has been unmapped since. It waits no more.
+bool MemoryThread::is_to_touch(const Task& task) noexcept {
+  const auto waits = to_touch_.find(task.memory.data());
+  if (waits == to_touch_.end() || waits->second != task.number) return false;
+  to_touch_.erase(waits);
+  return true;
+}
+
 void MemoryThread::unmap_waiting() noexcept {
   while (to_unmap_ > 0) {
     std::unique_lock lock(mutex_);

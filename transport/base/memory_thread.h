@@ -17,6 +17,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <unordered_map>
 
 namespace mercury {
 
@@ -42,9 +43,11 @@ class MemoryThread {
   struct Task {
     Kind kind;
     std::span<std::byte> memory;
+    uint64_t number = 0;  // kPrefault: 1 first
   };
 
-  bool post(const Task& task) noexcept;
+  bool post(Task task) noexcept;
+  bool is_to_touch(const Task& task) noexcept;
   void run();
   void unmap_waiting() noexcept;
   void prefault_in_steps(std::span<std::byte> memory) noexcept;
@@ -52,7 +55,11 @@ class MemoryThread {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> tasks_;
+  std::deque<Task> tasks_;  // what is to be unmapped first
+  // By the memory's begin, the number of what waits to be touched there. Others are void: their
+  // memory has been unmapped meanwhile.
+  std::unordered_map<const std::byte*, uint64_t> to_touch_;
+  uint64_t last_number_ = 0;
   bool ends_ = false;
   std::atomic<std::byte*> prefaulting_{nullptr};  // the memory's begin; another: it is to stop
   std::atomic<uint64_t> to_unmap_{0};

@@ -314,7 +314,10 @@ void Engine<P, S>::release(JobSlot job, Errc code, std::string_view text) {
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
     if (!sessions_.in_use(slot) || sessions_.at(slot).closed) continue;
-    if (sessions_.at(slot).job == job) numbers.push_back(sessions_.number_of(slot));
+    if (sessions_.at(slot).job != job) continue;
+    numbers.push_back(sessions_.number_of(slot));
+    // While they wait to be closed peers may have in flight what they may now.
+    if (!sessions_.at(slot).on_host) credit_.remove_session(slot);
   }
   job_ends_.add(code, text, std::move(numbers));
   close_ended();

@@ -8,7 +8,7 @@ namespace mercury::sockets {
 
 IpAddress loopback_of(const IpAddress& ip);                       // of its family
 bool may_speak(const SocketPolicy& policy, const IpAddress& ip);  // Mercury, as another host
-inline constexpr const char* kNoOthers =
+inline constexpr const char* kCarriesNoOthers =
     "this host carries no sockets of others: it has neither sockets.secret nor sockets.open";
 
 }  // namespace mercury::sockets

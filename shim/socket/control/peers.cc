@@ -318,8 +318,8 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   };
   if (!policy_.serve) return refuse(Errc::kUnsupported, "this host serves no sockets");
   if (!policy_.others) {
-    note(hello.remote, std::string("refused: ") + kNoOthers);
-    return refuse(Errc::kPermission, kNoOthers);
+    note(hello.remote, std::string("refused: ") + kCarriesNoOthers);
+    return refuse(Errc::kPermission, kCarriesNoOthers);
   }
   if (!verify(policy_.key, hello.body)) {
     note(hello.remote, "refused: it does not prove the secret (sockets.secret) of this host");

@@ -28,7 +28,7 @@ void SocketManager::State::ping(const IpAddress& ip, uint64_t now_ns, PingAnswer
   if (is_here(ip)) {
     return answer(refused_here(ip.to_string() + " is this host's: no network lies between"));
   }
-  if (!policy.others) return answer(refused_here(sockets::kNoOthers));
+  if (!policy.others) return answer(refused_here(sockets::kCarriesNoOthers));
   if (!sockets::may_speak(policy, ip)) {
     return answer(refused_here(ip.to_string() +
                                " is in none of the networks (sockets.networks) of this host"));

@@ -38,7 +38,7 @@ namespace mercury {
 
 struct SocketPolicy {
   bool serve = true;
-  bool others = true;                // carries sockets between this host and others
+  bool others = false;               // carries sockets between this host and others
   std::vector<IpPrefix> networks;    // whose; 127.0.0.0/8 and ::1 never are
   std::vector<IpAddress> addresses;  // this host's at its ports, the family of a lane's aside
   uint16_t udp_port = 7470;          // of a host's first engine

@@ -57,6 +57,7 @@ class SocketManagerTest : public testing::Test {
   };
 
   SocketManagerTest() {
+    policy.others = true;
     policy.networks = {{at("10.0.0.0:0").ip, 8}, {at("[fd00::]:0").ip, 8}};
     policy.addresses = {at("10.0.0.1:0").ip, at("[fd00::1]:0").ip};
     policy.key = derive_job_key(kSocketService, "secret");

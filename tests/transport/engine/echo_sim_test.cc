@@ -353,11 +353,14 @@ TEST(EchoSim, AJobsSessionsAreClosedAPartInEachPass) {
   });
   const auto closed = [&] { return lab.a().closed.size() + lab.a().engine.reports_waiting(); };
   const size_t before = closed();
+  const auto senders = [&] { return lab.a().engine.credit().registered_senders(); };
+  const uint64_t left = senders() - kSessions;
   uint32_t passes = 0;
   for (size_t last = before; last < before + kSessions && passes < kSessions; ++passes) {
     lab.a().poll(lab.network.now_ns());
     ASSERT_LE(closed(), last + kInPass);
     last = closed();
+    EXPECT_EQ(senders(), left) << "those that are still open get no more of the link";
     if (last == before + kSessions) continue;
     ASSERT_LE(lab.a().engine.next_deadline_ns(), lab.network.now_ns()) << "it does not sleep";
   }
