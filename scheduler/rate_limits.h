@@ -27,7 +27,7 @@ class RateLimits {
     if (job.value >= jobs_.size()) return;
     limited_ += (bytes_per_second != 0) - (jobs_[job.value].rate != 0);
     jobs_[job.value] = {bytes_per_second, 0, 0};
-    ready_.set(job.value, kNever);
+    wait_until(job, kNever);
   }
   bool any() const noexcept { return limited_ != 0; }
   // The job has sent so much. True: it is to wait, until poll() names it.
@@ -38,7 +38,7 @@ class RateLimits {
     limited.left = parts % limited.rate;
     limited.until_ns = std::max(limited.until_ns, now_ns_) + parts / limited.rate;
     if (limited.until_ns <= now_ns_ + kAheadNs) return false;
-    ready_.set(job.value, limited.until_ns - kAheadNs / 2);
+    wait_until(job, limited.until_ns - kAheadNs / 2);
     return true;
   }
   // `go_on(job)` for those that need not wait any more. How many.
@@ -50,12 +50,18 @@ class RateLimits {
       go_on(JobSlot(static_cast<uint16_t>(job)));
       ++count;
     });
+    next_ns_ = ready_.earliest_ns();
     return count;
   }
-  uint64_t next_deadline_ns() const noexcept { return ready_.earliest_ns(); }
+  uint64_t next_deadline_ns() const noexcept { return next_ns_; }
 
  private:
   static constexpr uint64_t kSecond = 1'000'000'000;
+
+  void wait_until(JobSlot job, uint64_t ns) noexcept {
+    ready_.set(job.value, ns);
+    next_ns_ = ready_.earliest_ns();
+  }
 
   struct LimitedJob {
     uint64_t rate = 0;      // bytes in a second; 0 = no limit
@@ -65,6 +71,7 @@ class RateLimits {
 
   std::vector<LimitedJob> jobs_;  // by slot
   Deadlines ready_;               // of those that wait
+  uint64_t next_ns_ = kNever;     // the earliest of these: asked for before each sleep
   uint64_t now_ns_ = 0;
   int limited_ = 0;
 };

@@ -310,7 +310,7 @@ void Engine<P, S>::expect(JobSlot job, const CreditAllocator::FanIn& fan_in) {
 
 template <Port P, Service S>
 void Engine<P, S>::release(JobSlot job, Errc code, std::string_view text) {
-  std::vector<uint32_t> numbers;
+  std::deque<uint32_t> numbers;
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
     if (!sessions_.in_use(slot) || sessions_.at(slot).closed) continue;

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "transport/base/result.h"
 
@@ -18,18 +18,21 @@ class JobEnds {
 
   void begin_pass() noexcept { left_ = kClosedInPass; }
   // `numbers`: by which the sessions are found, if they have not ended by then.
-  void add(Errc code, std::string_view text, std::vector<uint32_t> numbers) {
-    if (!numbers.empty()) jobs_.push_back({code, std::string(text), std::move(numbers)});
+  void add(Errc code, std::string_view text, std::deque<uint32_t> numbers) {
+    if (numbers.empty()) return;
+    waiting_ += numbers.size();
+    jobs_.push_back({code, std::string(text), std::move(numbers)});
   }
-  bool empty() const noexcept { return jobs_.empty(); }
+  bool empty() const noexcept { return waiting_ == 0; }
   // `close(number, code, text)` for those that this pass may still close. How many.
   template <class F>
   uint32_t close_some(F close) {
     uint32_t closed = 0;
-    for (; left_ > 0 && !jobs_.empty(); --left_, ++closed) {
+    for (; waiting_ > 0 && left_ > 0; --waiting_, --left_, ++closed) {
       EndedJob& job = jobs_.front();
-      close(job.numbers[job.closed], job.code, std::string_view(job.text));
-      if (++job.closed == job.numbers.size()) jobs_.pop_front();
+      close(job.numbers.front(), job.code, std::string_view(job.text));
+      job.numbers.pop_front();
+      if (job.numbers.empty()) jobs_.pop_front();
     }
     return closed;
   }
@@ -38,11 +41,11 @@ class JobEnds {
   struct EndedJob {
     Errc code;
     std::string text;
-    std::vector<uint32_t> numbers;
-    size_t closed = 0;
+    std::deque<uint32_t> numbers;
   };
 
   std::deque<EndedJob> jobs_;
+  size_t waiting_ = 0;  // sessions of all
   uint32_t left_ = 0;
 };
 
