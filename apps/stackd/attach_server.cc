@@ -246,7 +246,11 @@ AttachServer::Held AttachServer::held() const {
 }
 
 void AttachServer::engines_go_on() {
-  for (const auto& [id, connection] : connections_) connection->program->engines_go_on();
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const std::shared_ptr<Program> program = next->second->program;
+    ++next;  // who cannot be answered is disconnected
+    program->engines_go_on();
+  }
 }
 
 void AttachServer::close() {

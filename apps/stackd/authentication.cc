@@ -14,16 +14,16 @@ bool has_job_secret(const StackdConfig& config) {
   return std::ranges::any_of(config.jobs, [](const auto& job) { return !job.secret.empty(); });
 }
 
-// The key of the first that says `word`; null: none does.
-const char* key_saying(const StackdConfig& config, const std::string& word) {
-  if (config.job_authentication == word) return "jobs.authentication";
-  return config.sockets_authentication == word ? "sockets.authentication" : nullptr;
+// The key of the first that requires it; null: none does.
+const char* requiring_key(const StackdConfig& config) {
+  if (config.job_authentication == "required") return "jobs.authentication";
+  return config.sockets_authentication == "required" ? "sockets.authentication" : nullptr;
 }
 
 }  // namespace
 
 Status check_authentication(const StackdConfig& config, bool can_seal) {
-  const char* const key = can_seal ? nullptr : key_saying(config, "required");
+  const char* const key = can_seal ? nullptr : requiring_key(config);
   if (key == nullptr) return {};
   return wrong_value(config, key,
                      "expected \"off\" or \"offered\", got \"required\": " + std::string(kLacking));

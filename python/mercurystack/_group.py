@@ -26,7 +26,7 @@ from mercurystack._leaving import groups
 from mercurystack._messages import Messages
 from mercurystack._operation import How
 from mercurystack._pieces import Key
-from mercurystack._place import SERVERS, daemons_of_groups, own_host, own_place, told_by_first, warn_of_nobody
+from mercurystack._place import SERVERS, daemons_of_groups, own_host, own_place, told, warn_of_nobody
 from mercurystack._reductions import name_of, operation_of, reduce_locally
 from mercurystack._staging import DEVICES
 from mercurystack._tensors import NAMES, bytes_of, is_in_place
@@ -49,7 +49,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._messages = Messages(store, rank, size, own_host(), timeout)
         if rank == 0:  # once all are there: nobody else is to have taken the free port meanwhile
             store.set("mercury", f"torch-{secrets.token_hex(8)} {asked or own_place()} {'daemons' if asked else 'ranks'}")
-        name, rendezvous, servers = told_by_first(store, "mercury", size, timeout).split()
+        name, rendezvous, servers = told(store, "mercury", 0, size, timeout).split()
         daemons = servers == "daemons"
         self._context = Context("auto" if daemons else "embedded")
         if rank == 0 and daemons and self._context.mode == "embedded":  # which of a host with a daemon it is not

@@ -67,19 +67,14 @@ def own_place() -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def told_by_first(store: Any, key: str, size: int, timeout: datetime.timedelta) -> str:
-    """What rank 0 tells all. GroupError: it has not within the time-out."""
-    return _told(store, key, 0, size, timeout)
-
-
-def _told(store: Any, key: str, rank: int, size: int, timeout: datetime.timedelta) -> str:
+def told(store: Any, key: str, rank: int, size: int, timeout: datetime.timedelta) -> str:
+    """What that rank tells all. GroupError: it has not within the time-out."""
     try:
         store.wait([key], timeout)
     except RuntimeError as error:
-        text = f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}"
-        raise GroupError(errno.ETIME, text) from error
-    told: str = store.get(key).decode()
-    return told
+        raise GroupError(errno.ETIME, f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}") from error
+    text: str = store.get(key).decode()
+    return text
 
 
 def tell_place(store: Any, rank: int, host: str, port: int) -> None:
@@ -89,5 +84,5 @@ def tell_place(store: Any, rank: int, host: str, port: int) -> None:
 
 def place_of(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> tuple[str, int]:
     """Of that rank, once it has told. GroupError: it has not within the time-out."""
-    host, port = _told(store, f"messages-{rank}", rank, size, timeout).split()
+    host, port = told(store, f"messages-{rank}", rank, size, timeout).split()
     return host, int(port)

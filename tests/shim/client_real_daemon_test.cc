@@ -12,6 +12,15 @@
 namespace mercury::testing {
 namespace {
 
+// Tensor 1 of a job of two workers.
+void declare_both(RealJob& job, std::vector<float>& mine, std::vector<float>& other) {
+  ASSERT_EQ(mercury_register(job.context(0), mine.data(), mine.size() * 4), 0);
+  ASSERT_EQ(mercury_register(job.context(1), other.data(), other.size() * 4), 0);
+  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), other.size()), 0); });
+  EXPECT_EQ(declare_at(job.job(0), 1, mine.data(), mine.size()), 0) << mercury_last_error();
+  second.join();
+}
+
 // A job of one worker: a sum comes back as it went.
 void expect_served(const StackDaemon& daemon, const RealJob& job, size_t numel) {
   mercury_context* context = attach_daemon(daemon.socket());
@@ -41,11 +50,7 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   mercury_context* const asks = job.attach(0);  // has nothing in flight, and no job
   ASSERT_NE(asks, nullptr);
   std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
-  ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
-  ASSERT_EQ(mercury_register(job.context(1), other.data(), kNumel * 4), 0);
-  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), kNumel), 0); });
-  EXPECT_EQ(declare_at(job.job(0), 1, mine.data(), kNumel), 0) << mercury_last_error();
-  second.join();
+  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
 
   const mercury_handle slow = push_pull(job.job(0), 1);
   daemon.stop();
@@ -91,11 +96,7 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   RealJob job(Engines::kDaemon, options);
   StackDaemon& daemon = job.daemon(0);
   std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
-  ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
-  ASSERT_EQ(mercury_register(job.context(1), other.data(), kNumel * 4), 0);
-  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), kNumel), 0); });
-  EXPECT_EQ(declare_at(job.job(0), 1, mine.data(), kNumel), 0) << mercury_last_error();
-  second.join();
+  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
 
   // For longer than the daemon takes to notice, and not for so long that programs give it up.
   const mercury_handle slow = push_pull(job.job(0), 1);
