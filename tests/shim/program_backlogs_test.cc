@@ -10,15 +10,15 @@
 namespace mercury {
 namespace {
 
-constexpr uint32_t kPrograms = 200;
-constexpr uint32_t kLooks = Programs::Limits().looks_per_pass;
-constexpr uint32_t kTurns = (kPrograms + kLooks - 1) / kLooks;
-constexpr uint32_t kRing = 4;   // completions that a program's ring holds
-constexpr uint32_t kEnded = 6;  // of each program that does not read
-
 // None has a job, so that each of their operations has failed at once.
 class ProgramBacklogs : public testing::Test {
  protected:
+  static constexpr uint32_t kPrograms = 200;
+  static constexpr uint32_t kLooks = Programs::Limits().looks_per_pass;
+  static constexpr uint32_t kTurns = (kPrograms + kLooks - 1) / kLooks;
+  static constexpr uint32_t kRing = 4;   // completions that a program's ring holds
+  static constexpr uint32_t kEnded = 6;  // of each program that does not read
+
   struct Ends {
     explicit Ends(const std::shared_ptr<ChannelMemory>& memory) : engine(memory), client(memory) {}
     EngineChannel engine;
