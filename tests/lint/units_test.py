@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""No two sources of one target give an unnamed namespace the same name.
+"""No two sources of one target give an unnamed namespace the same name, nor one that a header beside them has.
 Usage: units_test.py ROOT BUILD
 
 The sanitizers' builds and the fuzzers' compile each target as one unit (./run-tests), where such names clash; the
 build that all others use does not. Here the text alone is read: what stands at the beginning of a line.
 """
+import functools
 import json
 import os
 import re
@@ -23,20 +24,40 @@ NAMED = re.compile(r'^(?:template <[^\n]*>\n)?(?=[A-Za-z])(?!using )(?:(?:class|
                    r'|[\w:<>,*& ]+[ &*](\w+\([^;{]*\))[^;{()]*\{)', re.M)
 
 
-def names(text):
-    """(namespace, name) of each definition in an unnamed namespace of this source."""
+ALIAS = re.compile(r'^using (\w+) =', re.M)
+
+
+def parts(text):
+    """(namespace, code) of what stands between the braces of namespaces; an unnamed one has an empty name."""
     code = re.sub(r'//(?! namespace)[^\n]*', '', text)
     spaces, at = [], 0
     for match in SPACE.finditer(code):
-        if '' in spaces:
-            for found in NAMED.finditer(code, at, match.start()):
-                name = found.group(1) or found.group(2) or re.sub(r' ?\w+(?=[,)])|\s+', ' ', found.group(3))
-                yield '::'.join(spaces), name
+        if spaces:
+            yield '::'.join(spaces), code[at:match.start()]
         at = match.end()
         if match.group(2) is None:
             spaces.append(match.group(1))
         else:
             spaces.pop()
+
+
+def names(text):
+    """(namespace, name) of each definition in an unnamed namespace of this source."""
+    for space, code in parts(text):
+        if space.endswith('::') or '::::' in space:
+            for found in NAMED.finditer(code):
+                name = found.group(1) or found.group(2) or re.sub(r' ?\w+(?=[,)])|\s+', ' ', found.group(3))
+                yield space, name
+
+
+def aliases(text):
+    return {(space, name) for space, code in parts(text) if space.endswith('::') for name in ALIAS.findall(code)}
+
+
+def names_of_header(text):
+    """As names() gives them for an unnamed namespace in the header's: types, aliases and constants."""
+    return {(space + '::', name) for space, code in parts(text)
+            for name in [*ALIAS.findall(code), *(one.group(1) or one.group(2) for one in NAMED.finditer(code))] if name}
 
 
 class UnitsTest(unittest.TestCase):
@@ -61,22 +82,35 @@ int four = 4;
         self.assertEqual([name.split('(')[0] for name in found], ['kOne', 'Two', 'three', 'named'])
         self.assertEqual(found[2], next(n for _, n in names(text.replace('int value', 'int other')) if 'three' in n))
 
+    @staticmethod
+    @functools.lru_cache(None)
+    def of_headers(folder):
+        found = set()
+        for name in os.listdir(folder):
+            if name.endswith('.h'):
+                with open(os.path.join(folder, name)) as file:
+                    found |= names_of_header(file.read())
+        return found
+
     def test_of_one_target_differ(self):
         with open(os.path.join(BUILD, 'meson-info', 'intro-targets.json')) as file:
             targets = json.load(file)
         sources, clashes = 0, []
         for target in targets:
             seen = {}
-            for path in sorted({path for group in target['target_sources'] for path in group.get('sources', [])}):
-                if not path.endswith('.cc') or not path.startswith(ROOT + '/'):
-                    continue
+            paths = {path for group in target['target_sources'] for path in group.get('sources', [])
+                     if path.endswith('.cc') and path.startswith(ROOT + '/')}
+            for path in sorted(paths) if len(paths) > 1 else ():
                 sources += 1
                 with open(path) as file:
-                    for name in set(names(file.read())):
-                        other = seen.setdefault(name, path)
-                        if other != path:
-                            clashes.append(f"{target['name']}: {name[1]} of {os.path.relpath(path, ROOT)} is a name of "
-                                           f'{os.path.relpath(other, ROOT)}, too')
+                    text = file.read()
+                for name in (set(names(text)) | aliases(text)) & self.of_headers(os.path.dirname(path)):
+                    clashes.append(f"{target['name']}: {name[1]} of {os.path.relpath(path, ROOT)} is a name of a header beside it")
+                for name in set(names(text)):
+                    other = seen.setdefault(name, path)
+                    if other != path:
+                        clashes.append(f"{target['name']}: {name[1]} of {os.path.relpath(path, ROOT)} is a name of "
+                                       f'{os.path.relpath(other, ROOT)}, too')
         self.assertGreater(sources, 100)
         self.assertEqual(clashes, [], 'rename one, or make it a member: the sanitizers compile both as one unit')
 
