@@ -62,17 +62,28 @@ void ack(Bytes body) {
     must(first.ranges[i].first <= first.ranges[i].last, "an ACK's range is upside down");
     must(i == 0 || first.ranges[i].last < first.ranges[i - 1].first - 1, "an ACK's order");
   }
-  std::array<std::byte, wire::ack_bytes(wire::kMaxAckRanges)> out{};
+  must(first.refused <= wire::kMaxRefusedRanges, "an ACK's number of refused ranges");
+  for (size_t i = 0; i < first.refused; ++i) {
+    const wire::AckRange& range = first.refused_ranges[i];
+    must(range.first <= range.last, "an ACK's refused range is upside down");
+    must(range.last <= (i == 0 ? first.ranges[0].last : first.refused_ranges[i - 1].first - 1),
+         "the order of an ACK's refused ranges");
+  }
+  std::array<std::byte, wire::ack_bytes(wire::kMaxAckRanges, wire::kMaxRefusedRanges)> out{};
   const size_t bytes = wire::encode(first, out);
   wire::Ack second;
-  must(bytes == wire::ack_bytes(first.count) && wire::decode(Bytes(out).first(bytes), second),
+  must(bytes == body.size() && wire::decode(Bytes(out).first(bytes), second),
        "an ACK is encoded differently");
-  must(second.count == first.count && second.delay_us == first.delay_us, "an ACK changes");
-  for (size_t i = 0; i < first.count; ++i) {
-    must(first.ranges[i].first == second.ranges[i].first &&
-             first.ranges[i].last == second.ranges[i].last,
-         "an ACK's range changes");
-  }
+  must(second.count == first.count && second.refused == first.refused &&
+           second.delay_us == first.delay_us && second.marked == first.marked,
+       "an ACK changes");
+  const auto same = [](const wire::AckRange& a, const wire::AckRange& b) {
+    return a.first == b.first && a.last == b.last;
+  };
+  must(std::equal(first.ranges, first.ranges + first.count, second.ranges, same) &&
+           std::equal(first.refused_ranges, first.refused_ranges + first.refused,
+                      second.refused_ranges, same),
+       "an ACK's range changes");
 }
 
 void control(Bytes payload) {
