@@ -75,6 +75,15 @@ class PlainRules {
     sessions_.at(session).blocked = blocked;
     place(sessions_.at(session), false);
   }
+  // Where jobs take turns.
+  void hold(uint16_t job) {
+    if (has_job(job)) turns_.at(job).held = true;
+  }
+  void go_on(uint16_t job) {
+    if (!has_job(job) || !turns_.at(job).held) return;
+    turns_.at(job).held = false;
+    if (top_session(job) != sessions_.end()) join(job);
+  }
   void charge(uint16_t job, uint32_t bytes) {
     if (has_job(job)) turns_.at(turn_of(job)).deficit -= bytes;
   }
@@ -82,7 +91,7 @@ class PlainRules {
   bool next(ScheduledChunk& out) {
     while (!round_.empty()) {
       const uint32_t turn = round_.front();
-      const bool stays = top_session(turn) != sessions_.end();
+      const bool stays = top_session(turn) != sessions_.end() && !turns_.at(turn).held;
       if (stays) {
         Turn& t = turns_.at(turn);
         if (!t.now) t.deficit += quantum_ * t.weight;
@@ -102,8 +111,9 @@ class PlainRules {
   }
 
   bool idle() const {
-    return std::none_of(sessions_.begin(), sessions_.end(),
-                        [](const auto& s) { return s.second.rank >= 0; });
+    return std::none_of(sessions_.begin(), sessions_.end(), [this](const auto& s) {
+      return s.second.rank >= 0 && !turns_.at(turn_of(s.second.job)).held;
+    });
   }
   // But for those that sessions share.
   uint32_t free_ranges() const {
@@ -129,6 +139,7 @@ class PlainRules {
   struct Turn {
     int64_t weight, deficit = 0;
     bool now = false;
+    bool held = false;
   };
   struct SessionQueues {
     uint16_t job;
@@ -164,12 +175,13 @@ class PlainRules {
   void place(SessionQueues& s, bool to_end) {
     const int most_urgent = top(s);
     const int now = s.blocked || most_urgent < 0 ? -1 : s.unit_left != 0 ? 0 : most_urgent;
-    if (now != s.rank || to_end) s.since = ++clock_;
+    const bool moves = now != s.rank;
+    if (moves || to_end) s.since = ++clock_;
     s.rank = now;
-    const uint32_t turn = turn_of(s.job);
-    if (now >= 0 && std::find(round_.begin(), round_.end(), turn) == round_.end()) {
-      round_.push_back(turn);
-    }
+    if (now >= 0 && moves) join(turn_of(s.job));
+  }
+  void join(uint32_t turn) {
+    if (std::find(round_.begin(), round_.end(), turn) == round_.end()) round_.push_back(turn);
   }
   Place top_session(uint32_t turn) {
     Place best = sessions_.end();

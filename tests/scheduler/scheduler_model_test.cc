@@ -44,6 +44,8 @@ class Twins {
       case 10:
       case 11:
         return admit(session, true);
+      case 12:
+        return set_held(job, below(2) != 0);
       default:
         return send();
     }
@@ -88,6 +90,10 @@ class Twins {
   void set_blocked(uint32_t session, bool blocked) {
     blocked ? real_.block(SessionSlot(session)) : real_.unblock(SessionSlot(session));
     if (plain_.has_session(session)) plain_.set_blocked(session, blocked);
+  }
+  void set_held(uint16_t job, bool held) {
+    held ? real_.hold(JobSlot(job)) : real_.go_on(JobSlot(job));
+    held ? plain_.hold(job) : plain_.go_on(job);
   }
   void admit(uint32_t session, bool again) {
     ChunkRange range;
