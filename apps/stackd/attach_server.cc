@@ -52,7 +52,11 @@ AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& conf
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
-AttachServer::~AttachServer() { host_.set_channel_events({}); }
+AttachServer::~AttachServer() {
+  host_.set_channel_events({});
+  for (const auto& [id, connection] : connections_) connection->program->wait();
+  for (const auto& [id, program] : leaving_) program->wait();
+}
 
 Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_context& io,
                                                            const StackdConfig& config, Host& host,
@@ -76,7 +80,9 @@ void AttachServer::add(UniqueFd socket) {
   connection->program = std::make_shared<Program>(
       id, host_,
       Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
-                      regions_thread_},
+                      regions_thread_,
+                      [this](std::function<void()> run) { boost::asio::post(io_, std::move(run)); },
+                      [this](const Error& why) { say_once_swappable(why); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });
@@ -84,6 +90,14 @@ void AttachServer::add(UniqueFd socket) {
   spdlog::debug("program {} attached", id);
   watch_process(id);
   read(id);
+}
+
+void AttachServer::say_once_swappable(const Error& why) {
+  if (std::exchange(said_swappable_, true)) return;
+  spdlog::warn(
+      "programs' memory may be swapped, and engines then wait for it: {}; run: ulimit -l unlimited "
+      "(systemd: LimitMEMLOCK=infinity)",
+      why.message);
 }
 
 uint64_t AttachServer::memory_left() const {

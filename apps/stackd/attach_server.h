@@ -69,6 +69,7 @@ class AttachServer {
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   void add(UniqueFd socket);
   uint64_t memory_left() const;  // of attach.total_memory
+  void say_once_swappable(const Error& why);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
   void watch_process(ClientId id);
@@ -89,6 +90,7 @@ class AttachServer {
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
   ClientId next_id_ = 1;
   size_t refusals_ = 0;  // that wait for their HELLO
+  bool said_swappable_ = false;
 };
 
 }  // namespace mercury

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "apps/stackd/version.h"
@@ -96,29 +97,83 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
 }
 
 void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
-  if (regions_.count(request.region) > 0) {
+  const bool asked = std::ranges::any_of(
+      adoptions_, [&](const Adoption& one) { return one.request.region == request.region; });
+  if (asked || regions_.count(request.region) > 0) {
     return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
   }
-  if (regions_.size() >= kMostRegions) {
+  if (regions_.size() + adoptions_.size() >= kMostRegions) {
     return reply(sequence,
                  Status(Error(Errc::kLimit,
                               "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
+  adoptions_.push_back({sequence, request, std::move(memfd)});
+  if (adoptions_.size() == 1) adopt_next();
+}
+
+// On a thread of its own: the seal waits for whoever is punching a hole into the memory, and that
+// may be the program.
+void Program::adopt_next() {
+  Adoption& next = adoptions_.front();
   const uint64_t own_left = memory_.limit_bytes - shared_bytes_;
   const uint64_t host_left = memory_.host_has_left();
-  Result<std::unique_ptr<Region>> region =
-      Region::adopt(std::move(memfd), request.bytes, std::min(own_left, host_left));
-  if (!region) {
-    Error error = region.error();
-    if (error.code == Errc::kLimit) {
-      error.message += own_left <= host_left ? " (attach.program_memory)"
-                                             : " for all programs (attach.total_memory)";
-    }
-    return reply(sequence, Status(std::move(error)));
+  const uint64_t returning = memory_.thread == nullptr ? 0 : memory_.thread->bytes_to_unmap();
+  const uint64_t bytes = next.request.bytes;
+  next.unmap_first = bytes > host_left && bytes <= host_left + returning;
+  const uint64_t left = next.unmap_first ? host_left + returning : host_left;
+  next.limit_bytes = std::min(own_left, left);
+  if (bytes > next.limit_bytes) {
+    Error error = Region::adopt(std::move(next.memfd), bytes, next.limit_bytes).error();
+    error.message +=
+        own_left <= left ? " (attach.program_memory)" : " for all programs (attach.total_memory)";
+    next.region = std::move(error);
+    return adopted();
   }
-  shared_bytes_ += (*region)->bytes();
-  regions_[request.region] = std::move(*region);
-  reply(sequence, Status());
+  next.counted = true;
+  shared_bytes_ += bytes;
+  const auto adopt = [&next, thread = memory_.thread] {
+    if (next.unmap_first) thread->wait_until_unmapped();
+    next.region = Region::adopt(std::move(next.memfd), next.request.bytes, next.limit_bytes);
+  };
+  if (!memory_.post) {
+    adopt();
+    return adopted();
+  }
+  try {
+    adopter_ = std::thread([adopt, self = shared_from_this(), post = memory_.post]() mutable {
+      adopt();
+      post([self = std::move(self)] { self->adopted(); });
+    });
+  } catch (const std::system_error&) {  // none is to be had
+    adopt();
+    adopted();
+  }
+}
+
+void Program::adopted() {
+  wait();
+  Adoption done = std::move(adoptions_.front());
+  adoptions_.pop_front();
+  if (!*done.region) {
+    if (done.counted) shared_bytes_ -= done.request.bytes;
+    reply(done.sequence, Status(done.region->error()));
+  } else {
+    std::unique_ptr<Region> region = std::move(**done.region);
+    if (Status kept = region->lock(); !kept && memory_.may_be_swapped) {
+      memory_.may_be_swapped(kept.error());
+    }
+    // Who ends has often touched more than anybody gives back by a request.
+    if (memory_.thread != nullptr) region->leave_to(*memory_.thread);
+    regions_[done.request.region] = {std::move(region), {}};
+    reply(done.sequence, Status());
+  }
+  if (gone_) adoptions_.clear();
+  if (!adoptions_.empty()) adopt_next();
+  let_go();
+}
+
+void Program::wait() {
+  if (adopter_.joinable()) adopter_.join();
 }
 
 void Program::on(uint32_t sequence, const attach::RegionDel& request) {
@@ -131,7 +186,7 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
       return reply(sequence, Status(Error(Errc::kBusy, "a tensor lies in the region")));
     }
   }
-  shared_bytes_ -= region->second->bytes();
+  shared_bytes_ -= region->second.memory->bytes();
   regions_.erase(region);
   reply(sequence, Status());
 }
@@ -160,10 +215,10 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
   std::vector<TensorDeclaration> tensors;
   for (const attach::DeclaredTensor& tensor : request.tensors) {
     const auto region = regions_.find(tensor.region);
-    std::byte* data =
-        region == regions_.end()
-            ? nullptr
-            : region->second->resolve(tensor.offset_bytes, tensor.numel * size_of(tensor.dtype));
+    const uint64_t bytes = tensor.numel * size_of(tensor.dtype);
+    std::byte* data = region == regions_.end()
+                          ? nullptr
+                          : region->second.memory->resolve(tensor.offset_bytes, bytes);
     if (data == nullptr) {
       return reply(sequence, Status(Error(Errc::kInvalidArgument,
                                           "tensor " + std::to_string(tensor.id.value) +
@@ -176,12 +231,27 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
     jobs_[request.slot].insert(tensor.region);
     ids.push_back(tensor.id);
   }
-  host_.jobs().declare(id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
-                       [self = shared_from_this(), sequence, slot = request.slot,
-                        ids = std::move(ids)](const Status& declared) {
-                         if (!declared) return self->reply(sequence, declared);
-                         self->reply(sequence, attach::Ok{self->rounds_of(slot, ids)});
-                       });
+  host_.jobs().declare(
+      id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
+      [self = shared_from_this(), sequence, request, ids = std::move(ids)](const Status& declared) {
+        if (!declared) return self->reply(sequence, declared);
+        self->populate(request);
+        self->reply(sequence, attach::Ok{self->rounds_of(request.slot, ids)});
+      });
+}
+
+// Off the datapath, and each page once: those that are there stay.
+void Program::populate(const attach::Declare& declared) {
+  if (memory_.thread == nullptr) return;
+  for (const attach::DeclaredTensor& tensor : declared.tensors) {
+    const auto found = regions_.find(tensor.region);
+    if (found == regions_.end()) continue;
+    std::byte* const begin = found->second.memory->data();
+    const uint64_t end = tensor.offset_bytes + tensor.numel * size_of(tensor.dtype);
+    for (const auto& [from, to] : found->second.populated.add(tensor.offset_bytes, end)) {
+      memory_.thread->populate({begin + from, begin + to}, begin);
+    }
+  }
 }
 
 // Empty where all tensors begin at round 1, as they do in every job's first life.
@@ -235,12 +305,6 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
         host_.jobs().set_policy(id_, JobSlot(request.slot), print_policy(*policy), monotonic_ns()));
 }
 
-// Who ends has often touched more than anybody gives back by a request.
-Program::~Program() {
-  if (memory_.thread == nullptr) return;
-  for (const auto& [number, region] : regions_) region->leave_to(*memory_.thread);
-}
-
 bool Program::owns(const EngineChannel* channel) const {
   return std::any_of(channels_.begin(), channels_.end(),
                      [channel](const ProgramChannel& c) { return c.engine.get() == channel; });
@@ -257,12 +321,18 @@ void Program::on_gone(std::function<void()> done) {
       self->host_.send(LaneId(static_cast<uint16_t>(lane)),
                        command::DetachChannel{self->channels_[lane].engine.get()});
     }
-    if (self->detaching_ == 0) self->on_done_();
+    self->detached_ = true;
+    self->let_go();
   });
 }
 
 void Program::on_detached() {
-  if (--detaching_ == 0) on_done_();
+  --detaching_;
+  let_go();
+}
+
+void Program::let_go() {
+  if (detached_ && detaching_ == 0 && adoptions_.empty()) std::exchange(on_done_, [] {})();
 }
 
 }  // namespace mercury

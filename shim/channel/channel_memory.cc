@@ -118,6 +118,9 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::create(const ChannelGeomet
     if (Status s = seal(state->memfd_a.get(), kSeals); !s) return s.error();
     // This end's writable mapping exists already; no other can come.
     if (Status s = seal(state->memfd_b.get(), kSeals | F_SEAL_FUTURE_WRITE); !s) return s.error();
+    // An engine that looks at a page waits for it. Who may not lock is told of the tensors' memory.
+    (void)::mlock(state->a, a_bytes);
+    (void)::mlock(state->b, b_bytes);
   }
   state->engine_doorbell.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->engine_doorbell) return Error::system(errno, "eventfd");

@@ -32,7 +32,7 @@ Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
   UniqueFd fd(::memfd_create("mercury-tensors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return Error::system(errno, "memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Error(Errc::kNoMemory, errno,
                  "cannot create " + std::to_string(bytes) + " bytes of shared memory");
   }
@@ -50,6 +50,11 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0) {
     return Error(Errc::kProtocol, "a region must be a memfd sealed against shrinking and growing");
   }
+  if ((seals & (F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
+    return Error(Errc::kProtocol,
+                 "a region must leave it to the daemon to seal it against holes "
+                 "(F_SEAL_FUTURE_WRITE); libmercurystack of earlier releases does not");
+  }
   struct statfs filesystem {};
   if (::fstatfs(memfd.get(), &filesystem) != 0 || filesystem.f_type != TMPFS_MAGIC) {
     return Error(Errc::kProtocol, "a region must be ordinary shared memory");
@@ -60,7 +65,16 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   }
   Result<MappedMemory> memory = map(memfd.get(), bytes);
   if (!memory) return memory.error();
+  if (::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+    return Error(Errc::kProtocol, errno, "a region cannot be sealed against holes");
+  }
   return std::unique_ptr<Region>(new Region(std::move(*memory), UniqueFd()));
+}
+
+Status Region::lock() {
+  if (::mlock2(data(), bytes(), MLOCK_ONFAULT) == 0) return {};
+  return Error(Errc::kNoMemory, errno,
+               "cannot keep " + std::to_string(bytes()) + " bytes in memory");
 }
 
 Status Region::populate(std::byte* data, uint64_t bytes) {
@@ -81,8 +95,9 @@ Status Region::populate(std::byte* data, uint64_t bytes) {
   return {};
 }
 
-void Region::discard(uint64_t offset, uint64_t bytes) noexcept {
-  if (resolve(offset, bytes)) ::madvise(data() + offset, bytes, MADV_REMOVE);
+bool Region::discard(uint64_t offset, uint64_t bytes) noexcept {
+  std::byte* const range = resolve(offset, bytes);
+  return range != nullptr && ::madvise(range, bytes, MADV_REMOVE) == 0;
 }
 
 }  // namespace mercury

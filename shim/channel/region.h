@@ -1,7 +1,9 @@
 // Memory that a program shares with the daemon so that tensors travel from it without a copy: one
 // sealed memfd, mapped by both. The program creates it; the daemon maps what it receives only after
 // making sure that no access can fault: sealed against shrinking, of the announced size, and on
-// ordinary shared memory (a hugetlb file can run out of pages under a mapping).
+// ordinary shared memory (a hugetlb file can run out of pages under a mapping). Then it seals it
+// against all but what is mapped already, so that nobody can take a page out of it: an engine that
+// touches one within a hole waits until that is punched, and with it all who share its thread.
 //
 // Owner/thread: resolve() may be called from any thread; the mapping lives as long as the object.
 #pragma once
@@ -21,7 +23,8 @@ class Region {
  public:
   // Zeroed memory of a multiple of the page size, at least `bytes`. kNoMemory.
   static Result<std::unique_ptr<Region>> create(uint64_t bytes);
-  // Maps a received memfd. kProtocol: not as announced; kLimit: more than `max_bytes`; kNoMemory.
+  // Maps a received memfd. kProtocol: not as announced, or its seals are final already; kLimit:
+  // more than `max_bytes`; kNoMemory.
   static Result<std::unique_ptr<Region>> adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes);
 
   uint64_t bytes() const { return memory_.bytes(); }
@@ -39,8 +42,11 @@ class Region {
   // Takes pages for all of a range of memory, and changes nothing that is in it: whoever touches
   // memory first pays for it, and waits for it. kNoMemory.
   static Status populate(std::byte* data, uint64_t bytes);
-  // Gives the pages of a range (whole pages) back; they read as zeros again.
-  void discard(uint64_t offset, uint64_t bytes) noexcept;
+  // Pages stay in memory once they are there. kNoMemory: the system allows no more, or nobody to.
+  Status lock();
+  // Gives the pages of a range (whole pages) back; they read as zeros again. False: somebody has
+  // adopted the region, and they stay as they are.
+  bool discard(uint64_t offset, uint64_t bytes) noexcept;
 
  private:
   Region(MappedMemory memory, UniqueFd fd) : memory_(std::move(memory)), fd_(std::move(fd)) {}

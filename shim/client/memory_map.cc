@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace mercury::client {
@@ -32,30 +33,35 @@ Result<std::byte*> MemoryMap::allocate(uint64_t bytes) {
     return Error(Errc::kInvalidArgument, "cannot allocate " + std::to_string(bytes) + " bytes");
   }
   bytes = (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
-  const std::lock_guard lock(mutex_);
-  std::optional<Placement> place = carve(bytes);
-  if (!place) {
+  std::unique_lock lock(mutex_);
+  std::optional<Carved> carved = carve(bytes);
+  if (!carved) {
     if (Status status = grow(bytes); !status) return status.error();
-    place = carve(bytes);
+    carved = carve(bytes);
   }
+  const Placement& place = carved->place;
   Block block;
   block.bytes = bytes;
-  block.region = place->region;
-  block.offset_bytes = place->offset_bytes;
-  blocks_.emplace(reinterpret_cast<uintptr_t>(place->data), block);
-  return place->data;
+  block.region = place.region;
+  block.offset_bytes = place.offset_bytes;
+  blocks_.emplace(reinterpret_cast<uintptr_t>(place.data), block);
+  lock.unlock();
+  if (carved->used) std::memset(place.data, 0, bytes);
+  return place.data;
 }
 
 // First fit.
-std::optional<Placement> MemoryMap::carve(uint64_t bytes) {
+std::optional<MemoryMap::Carved> MemoryMap::carve(uint64_t bytes) {
   for (auto& [id, arena] : arenas_) {
-    const auto span = std::find_if(arena.free_spans.begin(), arena.free_spans.end(),
-                                   [&](const auto& s) { return s.second >= bytes; });
-    if (span == arena.free_spans.end()) continue;
-    const auto [offset, length] = *span;
-    arena.free_spans.erase(span);
-    if (length > bytes) arena.free_spans.emplace(offset + bytes, length - bytes);
-    return Placement{arena.region->data() + offset, id, offset};
+    const auto found = std::find_if(arena.free_spans.begin(), arena.free_spans.end(),
+                                    [&](const auto& s) { return s.second.bytes >= bytes; });
+    if (found == arena.free_spans.end()) continue;
+    const auto [offset, span] = *found;
+    arena.free_spans.erase(found);
+    if (span.bytes > bytes) {
+      arena.free_spans.emplace(offset + bytes, FreeSpan{span.bytes - bytes, span.used});
+    }
+    return Carved{{arena.region->data() + offset, id, offset}, span.used};
   }
   return std::nullopt;
 }
@@ -72,33 +78,35 @@ Status MemoryMap::grow(uint64_t bytes) {
   }
   (*region)->drop_fd();  // the mapping is enough
   Arena arena;
-  arena.free_spans.emplace(0, (*region)->bytes());
+  arena.free_spans.emplace(0, FreeSpan{(*region)->bytes()});
   arena.region = std::move(*region);
   arenas_.emplace(id, std::move(arena));
   return {};
 }
 
-// The pages go back to the system at once and read as zeros when given out again; a region of which
-// nothing is left goes back, too.
+// It reads as zeros when given out again. Its pages go back to the system: at once where no daemon
+// keeps them, else with all of the region.
 void MemoryMap::give_back(const Block& block) {
   const auto found = arenas_.find(block.region);
   Arena& arena = found->second;
-  arena.region->discard(block.offset_bytes, block.bytes);
-  auto [span, fresh] = arena.free_spans.emplace(block.offset_bytes, block.bytes);
+  auto& spans = arena.free_spans;
+  const bool used = !arena.region->discard(block.offset_bytes, block.bytes);
+  auto [span, fresh] = spans.emplace(block.offset_bytes, FreeSpan{block.bytes, used});
   if (const auto next = std::next(span);
-      next != arena.free_spans.end() && span->first + span->second == next->first) {
-    span->second += next->second;
-    arena.free_spans.erase(next);
+      next != spans.end() && span->first + span->second.bytes == next->first) {
+    span->second.bytes += next->second.bytes;
+    span->second.used |= next->second.used;
+    spans.erase(next);
   }
-  if (span != arena.free_spans.begin()) {
+  if (span != spans.begin()) {
     const auto before = std::prev(span);
-    if (before->first + before->second == span->first) {
-      before->second += span->second;
-      arena.free_spans.erase(span);
+    if (before->first + before->second.bytes == span->first) {
+      before->second.bytes += span->second.bytes;
+      before->second.used |= span->second.used;
+      spans.erase(span);
     }
   }
-  const bool unused =
-      arena.free_spans.size() == 1 && arena.free_spans.begin()->second == arena.region->bytes();
+  const bool unused = spans.size() == 1 && spans.begin()->second.bytes == arena.region->bytes();
   if (!unused) return;
   if (!backend_.sees_program_memory()) (void)backend_.remove_region(block.region);
   arenas_.erase(found);

@@ -42,9 +42,17 @@ class MemoryMap {
   void unpin(const void* data);
 
  private:
+  struct FreeSpan {
+    uint64_t bytes = 0;
+    bool used = false;  // some of it may not read as zeros
+  };
   struct Arena {  // one region, given out in pages
     std::unique_ptr<Region> region;
-    std::map<uint64_t, uint64_t> free_spans;  // offset -> bytes, coalesced
+    std::map<uint64_t, FreeSpan> free_spans;  // by offset, coalesced
+  };
+  struct Carved {
+    Placement place;
+    bool used = false;
   };
   struct Block {
     uint64_t bytes = 0;
@@ -57,7 +65,7 @@ class MemoryMap {
 
   Blocks::iterator containing(const void* data, uint64_t bytes);
   bool overlaps(uintptr_t first, uint64_t bytes) const;
-  std::optional<Placement> carve(uint64_t bytes);
+  std::optional<Carved> carve(uint64_t bytes);
   Status grow(uint64_t bytes);
   void give_back(const Block& block);
 

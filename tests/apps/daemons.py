@@ -115,6 +115,20 @@ class Daemon:
         with open(self.log_path) as file:
             return file.read()
 
+    def mappings_of(self, name):
+        """Of this process's mappings of memfds with this name: KiB by what /proc/PID/smaps calls them, and "VmFlags"."""
+        found, inside = [], False
+        with open(f"/proc/{self.process.pid}/smaps", encoding="ascii") as file:
+            for line in file:
+                first, *rest = line.split()
+                if "-" in first:
+                    inside = f"/memfd:{name}" in line
+                    if inside:
+                        found.append({})
+                elif inside:
+                    found[-1][first[:-1]] = int(rest[0]) if rest[-1] == "kB" else rest
+        return found
+
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)

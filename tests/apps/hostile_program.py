@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from program import Worker  # noqa: E402
 
-MODES = ("scribble", "resize", "punch", "stop", "flood", "weight", "attach", "die")
+MODES = ("scribble", "resize", "punch", "collapse", "stop", "flood", "weight", "share", "attach", "die")
 STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
@@ -30,9 +30,11 @@ TINY = 3000  # tensors of one element
 # Jobs, workers of each, and such tensors.
 HOARDS = {"hoard": (4, 1, 60_000),  # more sums than a server keeps for all of them
           "crowd": (1, 60, 2000)}  # more results for its workers than a server has records of for one job
-F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
+F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE = 1033, 2, 4, 8
+SHARED_BYTES = 64 << 20
 MANY = 1 << 30
-MADV_REMOVE, MADV_POPULATE_WRITE = 9, 23
+MADV_DONTNEED, MADV_REMOVE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_COLLAPSE = 4, 9, 21, 23, 25
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
 
 def message(**fields):
@@ -84,7 +86,7 @@ class Hostile:
         self.step("open")
         self.open(self.worker, f"hostile-{os.getpid()}")
         self.step("declare")
-        numel = LARGE_NUMEL if self.mode in ("punch", "large") else NUMEL
+        numel = LARGE_NUMEL if self.mode in ("punch", "collapse", "large") else NUMEL
         tiny = [[2 + i, 1, "f32", "sum"] for i in range(TINY if self.mode == "tiny" else 0)]
         self.declare(self.worker, [[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
         say("ready")
@@ -104,9 +106,9 @@ class Hostile:
         threading.Thread(target=lambda: self.worker.exchange(0, MANY), daemon=True).start()
 
     def run(self):
-        if self.mode == "attach":
+        if self.mode in ("attach", "share"):
             say("ready")
-            return self.attach_without_end()
+            return self.share() if self.mode == "share" else self.attach_without_end()
         if self.mode == "dial":
             return self.dial()
         if self.mode in HOARDS:
@@ -150,29 +152,48 @@ class Hostile:
         for address, size, _, _ in shared_memory():  # again through its mapping, whoever closed the descriptor
             with contextlib.suppress(OSError):
                 done += self.resize_one(os.open(f"/proc/self/map_files/{address:x}-{address + size:x}", os.O_RDWR))
+        for address, size, may, name in shared_memory():
+            if may and name == "mercury-tensors" and self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_REMOVE) == 0:
+                done.append("hole")
         say(f"done {sorted(set(done))}")
-        while True:  # holes are allowed, and read as zeros: the sums are wrong, and only this job's
-            for address, size, may, _ in shared_memory():
-                if may:
-                    self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_REMOVE)
+        signal.pause()
 
     def resize_one(self, memfd):
+        """Its ring is small, and written to by the program through whatever it has of it."""
         size = os.fstat(memfd).st_size
-        for what, how in (("truncate", lambda: os.ftruncate(memfd, 0)), ("shrink", lambda: os.ftruncate(memfd, size - 1)),
+        is_ring = "mercury-channel-a" in os.readlink(f"/proc/self/fd/{memfd}")
+        for what, how in (() if is_ring else (("write", lambda: os.pwrite(memfd, b"x", 0)), ("hole", lambda: self.punch_by(memfd, size)))) + (("truncate", lambda: os.ftruncate(memfd, 0)), ("shrink", lambda: os.ftruncate(memfd, size - 1)),
                           ("grow", lambda: os.ftruncate(memfd, size + (1 << 20))),
                           ("seal", lambda: fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE))):
             with contextlib.suppress(OSError):
                 how()
                 yield what
 
+    def punch_by(self, memfd, size):
+        if self.libc.fallocate(memfd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+            raise OSError
+
     def punch(self):
-        """All pages of a large tensor taken and given back, while the engine reads and writes them: a page that it
-        touches within a hole that is being punched comes when the hole is, and every other one from the kernel."""
+        """Pages of a large tensor taken away, by all means, and given back, while the engine reads and writes them: one that
+        it touches within a hole that is being punched comes when the hole is, and every other one from the kernel."""
         threading.Thread(target=self.honest, daemon=True).start()  # who checks its sums would stop at the first
+        punched = None
         while True:
             for address, size, _, name in shared_memory():
                 if name == "mercury-tensors":
-                    for advice in (MADV_POPULATE_WRITE, MADV_REMOVE):
+                    for advice in (MADV_POPULATE_WRITE, MADV_PAGEOUT, MADV_DONTNEED, MADV_REMOVE):
+                        failed = self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), advice)
+                    if punched is None:
+                        punched = failed == 0
+                        say(f"punched {punched}")
+
+    def collapse(self):
+        """Its pages put together to huge ones, without end: for that the kernel takes them out of the daemon's mapping, too."""
+        threading.Thread(target=self.honest, daemon=True).start()
+        while True:
+            for address, size, _, name in shared_memory():
+                if name == "mercury-tensors":
+                    for advice in (MADV_DONTNEED, MADV_POPULATE_WRITE, MADV_COLLAPSE):
                         self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), advice)
 
     def stop(self):
@@ -256,6 +277,37 @@ class Hostile:
         for number in range(DIALS):
             threading.Thread(target=join, args=(Worker(self.library, self.where), f"dial-{number}-{os.getpid()}")).start()
         say("ready")
+
+    def share(self):
+        """Regions into which it punches holes while the daemon takes them, and which it takes back: the daemon's seal waits for
+        each hole."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(self.where)
+        connection.send(HELLO)
+        connection.recv(4096)
+        for number in range(1, MANY):
+            memfd = os.memfd_create("mercury-tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(memfd, SHARED_BYTES)
+            fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
+            ends = threading.Event()
+            thread = threading.Thread(target=self.fill_and_punch, args=(memfd, ends))
+            thread.start()
+            socket.send_fds(connection, [message(type="region_add", region=number, bytes=SHARED_BYTES, seq=2 * number)], [memfd])
+            added = connection.recv(4096)
+            ends.set()
+            thread.join()
+            os.close(memfd)
+            assert b"ok" in added, added
+            connection.send(message(type="region_del", region=number, seq=2 * number + 1))
+            connection.recv(4096)
+            if number == 3:
+                say("shared")
+
+    def fill_and_punch(self, memfd, ends):
+        with contextlib.suppress(OSError):  # that the daemon has sealed it
+            while not ends.is_set():
+                os.posix_fallocate(memfd, 0, SHARED_BYTES)
+                self.punch_by(memfd, SHARED_BYTES)
 
     def attach_without_end(self):
         held = []

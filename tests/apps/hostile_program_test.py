@@ -155,7 +155,23 @@ class HostileProgramTest(unittest.TestCase):
         self.beside("resize", LIVES, resized)
 
     def test_one_that_punches_large_holes(self):
-        self.beside("punch", LIVES)
+        """None: the daemon, too, has its pages, and keeps them."""
+        def punched(hostile):
+            self.assertEqual(hostile.says(), "punched False", f"seed {OPTIONS.seed}")
+            least = 4 * hostile_program.LARGE_NUMEL // 1024
+
+            def all_there():
+                self.large = max(self.cluster.daemons["left"].mappings_of("mercury-tensors"), key=lambda one: one["Rss"])
+                return self.large["Rss"] >= least
+            self.wait_for(all_there, lambda: f"{self.large}, at least {least} KiB")
+            self.assertIn("lo", self.large["VmFlags"], "locked")
+        self.beside("punch", LIVES, punched)
+
+    def test_one_that_asks_for_huge_pages_without_end(self):
+        self.beside("collapse", LIVES)
+
+    def test_one_that_punches_holes_into_what_it_is_about_to_share(self):
+        self.beside("share", LIVES, lambda hostile: self.assertEqual(hostile.says(), "shared"))
 
     def test_one_that_stops_in_mid_exchange(self):
         self.beside("stop", LIVES, lambda hostile: self.wait_for(lambda: hostile.state() == "T", hostile.state))
@@ -234,8 +250,9 @@ def measure():
                 process.wait()
 
         rows = [(mode, {"stop": contextlib.nullcontext}.get(mode, counting), lambda mode=mode: beside(mode))
-                for mode in hostile_program.MODES[:-1] if mode not in ("punch", "flood", "weight")]  # those that live
+                for mode in hostile_program.MODES[:-1] if mode not in ("punch", "collapse", "flood", "weight")]  # those that live
         rows += [("punch", lambda: beside("large"), lambda: beside("punch")),
+                 ("collapse", lambda: beside("large"), lambda: beside("collapse")),
                  ("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
                  ("weight", lambda: beside("greedy"), lambda: beside("weight")),
                  ("flood, greedy", lambda: beside("greedy"), lambda: beside("flood")),

@@ -118,7 +118,7 @@ int sealed(uint64_t bytes, int seals) {
 
 // A descriptor of some kind that a program may send in place of its memory.
 int some_descriptor(Input& record, uint64_t bytes, const Attached& sender) {
-  constexpr int kGood = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  constexpr int kGood = F_SEAL_SHRINK | F_SEAL_GROW;
   std::array<int, 2> pair{-1, -1};
   switch (record.byte() % 24) {
     case 0:

@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
 #include "shim/channel/attach.h"
 #include "shim/channel/region.h"
 #include "shim/channel/seqpacket.h"
+#include "tests/resident_pages.h"
 
 namespace mercury::attach {
 namespace {
@@ -154,9 +156,39 @@ TEST(RegionTest, BothSidesSeeTheSameBytes) {
   ASSERT_TRUE(theirs.has_value()) << theirs.error().message;
   (*mine)->data()[100] = std::byte{42};
   EXPECT_EQ((*theirs)->data()[100], std::byte{42});
-  (*mine)->discard(0, 4096);
-  EXPECT_EQ((*theirs)->data()[100], std::byte{0});
+  (*theirs)->data()[100] = std::byte{43};
+  EXPECT_EQ((*mine)->data()[100], std::byte{43});
   EXPECT_NE(::ftruncate((*mine)->fd(), 0), 0) << "sealed";
+}
+
+// An engine that touches a page within a hole waits until all of the hole is punched.
+TEST(RegionTest, NobodyTakesPagesOutOfWhatIsAdopted) {
+  auto mine = Region::create(kMiB);
+  ASSERT_TRUE(mine.has_value());
+  Region& own = **mine;
+  std::memset(own.data(), 1, kMiB);
+  EXPECT_TRUE(own.discard(0, 4096));
+  EXPECT_EQ(resident_pages(own.data(), kMiB), kMiB / kPage - 1) << "nobody has adopted it";
+  std::memset(own.data(), 1, kMiB);
+  const auto theirs = Region::adopt(UniqueFd(::dup(own.fd())), kMiB, kMiB);
+  ASSERT_TRUE(theirs.has_value()) << theirs.error().message;
+  EXPECT_TRUE((*theirs)->lock());
+
+  EXPECT_FALSE(own.discard(0, 4096));
+  EXPECT_EQ(own.data()[0], std::byte{1});
+  EXPECT_EQ(::madvise(own.data(), kMiB, MADV_REMOVE), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::fallocate(own.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kMiB), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::fcntl(own.fd(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, own.fd(), 0), MAP_FAILED);
+  ::madvise(own.data(), kMiB, MADV_PAGEOUT);
+  ::madvise(own.data(), kMiB, MADV_DONTNEED);
+  EXPECT_EQ(resident_pages((*theirs)->data(), kMiB), kMiB / kPage);
+  EXPECT_EQ((*theirs)->data()[kMiB - 1], std::byte{1});
+  const auto again = Region::adopt(UniqueFd(::dup(own.fd())), kMiB, kMiB);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code, Errc::kProtocol);
 }
 
 TEST(RegionTest, ResolvesOnlyWhatLiesInside) {
@@ -180,6 +212,7 @@ TEST(RegionTest, RefusesWhatCouldFaultUnderTheDaemon) {
   };
   EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB, kMiB), Errc::kOk);
   EXPECT_EQ(refused(memfd(kMiB, 0), kMiB, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(memfd(kMiB, kSeals | F_SEAL_SEAL), kMiB, kMiB), Errc::kProtocol);
   EXPECT_EQ(refused(memfd(kMiB, F_SEAL_GROW), kMiB, kMiB), Errc::kProtocol);
   EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB + 4096, 2 * kMiB), Errc::kProtocol);
   EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB / 2, kMiB), Errc::kProtocol);

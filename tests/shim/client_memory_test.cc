@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
 #include <set>
 
 #include "shim/client/memory_map.h"
+#include "tests/resident_pages.h"
 
 namespace mercury::client {
 namespace {
@@ -18,6 +20,10 @@ class Recorder final : public Backend {
     if (bytes_ + region.bytes() > limit_) return Error(Errc::kLimit, "no more");
     bytes_ += region.bytes();
     regions_[id] = region.bytes();
+    if (!adopts_) return {};
+    auto adopted = Region::adopt(UniqueFd(::dup(region.fd())), region.bytes(), region.bytes());
+    if (!adopted) return adopted.error();
+    adopted_[id] = std::move(*adopted);
     return {};
   }
   Status remove_region(uint32_t id) override {
@@ -38,6 +44,8 @@ class Recorder final : public Backend {
   int lost_fd() const noexcept override { return -1; }
 
   bool sees_ = false;
+  bool adopts_ = false;  // as a daemon does: no page goes out of it any more
+  std::map<uint32_t, std::unique_ptr<Region>> adopted_;
   uint64_t limit_ = uint64_t{1} << 40;
   uint64_t bytes_ = 0;
   std::map<uint32_t, uint64_t> regions_;
@@ -62,6 +70,26 @@ TEST(MemoryMap, GivesZeroedPagesAndTakesThemBack) {
   ASSERT_TRUE(memory.free(*third).ok());
   EXPECT_TRUE(backend.regions_.empty()) << "an unused region goes back";
   EXPECT_EQ(memory.free(*third).error().code, Errc::kNotFound);
+}
+
+// Its pages stay, and what nobody touches costs nothing.
+TEST(MemoryMap, WhatADaemonKeepsReadsAsZerosAgainToo) {
+  constexpr size_t kBytes = size_t{1} << 20;
+  Recorder backend;
+  backend.adopts_ = true;
+  MemoryMap memory(backend);
+  std::byte* const first = *memory.allocate(kBytes);
+  ASSERT_TRUE(memory.allocate(1)) << "the region stays";
+  ASSERT_TRUE(memory.free(first).ok());
+  EXPECT_EQ(resident_pages(first, kBytes), 0U) << "it was never touched";
+  ASSERT_EQ(*memory.allocate(kBytes), first);
+  std::memset(first, 1, kBytes);
+  ASSERT_TRUE(memory.free(first).ok());
+  std::byte* const half = *memory.allocate(kBytes / 2);
+  ASSERT_EQ(half, first);
+  std::byte* const other = *memory.allocate(kBytes / 2);
+  ASSERT_EQ(other, first + kBytes / 2);
+  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(first[i], std::byte{0}) << i;
 }
 
 TEST(MemoryMap, PassesOnTheDaemonsLimit) {

@@ -79,13 +79,26 @@ void MemoryThread::prefault(std::span<std::byte> memory) noexcept {
   if (memory.empty()) return;
   prefer_own_node(memory);
   if (memory.size() >= kStepBytes) ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-  (void)post({Kind::kPrefault, memory});
+  (void)post({Kind::kPrefault, memory, memory.data()});
+}
+
+void MemoryThread::populate(std::span<std::byte> part, const std::byte* mapping) noexcept {
+  static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t before = reinterpret_cast<uintptr_t>(part.data()) % kPage;
+  if (!part.empty()) {
+    (void)post({Kind::kPrefault, {part.data() - before, part.size() + before}, mapping});
+  }
 }
 
 void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
   if (memory.empty()) return;
   to_unmap_ += memory.size();
-  if (!post({Kind::kUnmap, memory})) unmap_in_steps(memory);
+  if (!post({Kind::kUnmap, memory, memory.data()})) unmap_in_steps(memory);
+}
+
+void MemoryThread::wait_until_unmapped() noexcept {
+  std::unique_lock lock(mutex_);
+  unmapped_.wait(lock, [this, given = unmaps_given_] { return unmaps_done_ >= given; });
 }
 
 bool MemoryThread::post(Task task) noexcept {
@@ -93,15 +106,16 @@ bool MemoryThread::post(Task task) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (task.kind == Kind::kUnmap) {
-      std::byte* expected = task.memory.data();
+      const std::byte* expected = task.mapping;
       prefaulting_.compare_exchange_strong(expected, nullptr);
       // Of either there may be much: neither is looked through.
-      to_touch_.erase(task.memory.data());
+      to_touch_.erase(task.mapping);
       tasks_.push_front(task);
+      ++unmaps_given_;
     } else {
       task.number = ++last_number_;
       tasks_.push_back(task);
-      to_touch_[task.memory.data()] = task.number;
+      to_touch_.try_emplace(task.mapping, task.number);
     }
   } catch (const std::bad_alloc&) {
     return false;
@@ -119,23 +133,21 @@ void MemoryThread::run() {
     const Task task = tasks_.front();
     tasks_.pop_front();
     if (task.kind == Kind::kPrefault && !is_to_touch(task)) continue;
-    if (task.kind == Kind::kPrefault) prefaulting_ = ends_ ? nullptr : task.memory.data();
+    if (task.kind == Kind::kPrefault) prefaulting_ = ends_ ? nullptr : task.mapping;
     lock.unlock();
     if (task.kind == Kind::kPrefault) {
-      prefault_in_steps(task.memory);
+      prefault_in_steps(task);
     } else {
-      unmap_in_steps(task.memory);
+      unmap_and_tell(task.memory);
     }
     lock.lock();
   }
 }
 
-// Not if it has been unmapped since. It waits no more.
+// Not if it has been unmapped since.
 bool MemoryThread::is_to_touch(const Task& task) noexcept {
-  const auto waits = to_touch_.find(task.memory.data());
-  if (waits == to_touch_.end() || waits->second != task.number) return false;
-  to_touch_.erase(waits);
-  return true;
+  const auto first = to_touch_.find(task.mapping);
+  return first != to_touch_.end() && first->second <= task.number;
 }
 
 void MemoryThread::unmap_waiting() noexcept {
@@ -145,13 +157,13 @@ void MemoryThread::unmap_waiting() noexcept {
     const std::span<std::byte> memory = tasks_.front().memory;
     tasks_.pop_front();
     lock.unlock();
-    unmap_in_steps(memory);
+    unmap_and_tell(memory);
   }
 }
 
-void MemoryThread::prefault_in_steps(std::span<std::byte> memory) noexcept {
-  std::byte* const end = memory.data() + memory.size();
-  for (std::byte* at = memory.data(); at < end && prefaulting_ == memory.data();) {
+void MemoryThread::prefault_in_steps(const Task& task) noexcept {
+  std::byte* const end = task.memory.data() + task.memory.size();
+  for (std::byte* at = task.memory.data(); at < end && prefaulting_ == task.mapping;) {
     std::byte* const next = step_end(at, end);
     if (::madvise(at, static_cast<size_t>(next - at), MADV_POPULATE_WRITE) != 0) return;
     at = next;
@@ -167,6 +179,13 @@ void MemoryThread::unmap_in_steps(std::span<std::byte> memory) noexcept {
     to_unmap_ -= static_cast<uint64_t>(end - begin);
     end = begin;
   }
+}
+
+void MemoryThread::unmap_and_tell(std::span<std::byte> memory) noexcept {
+  unmap_in_steps(memory);
+  const std::lock_guard lock(mutex_);
+  ++unmaps_done_;
+  unmapped_.notify_all();
 }
 
 }  // namespace mercury

@@ -32,9 +32,15 @@ class MemoryThread {
   // pages where the kernel has some. It may be used meanwhile, and stays mapped until unmap() has
   // it. Where memory runs out it is as if the caller had touched all of it: the kernel may kill.
   void prefault(std::span<std::byte> memory) noexcept;
+  // The same of a part of the shared mapping that begins at `mapping`: its pages, which others may
+  // have taken already, are mapped here, and neither their place nor their size is asked for.
+  // Kernels before 5.14 cannot, and nothing is done.
+  void populate(std::span<std::byte> part, const std::byte* mapping) noexcept;
   // Of a whole mapping, which nobody uses any more. What is not touched yet stays so. It goes
   // before all that is to be touched: who gives memory back may have other memory for it.
   void unmap(std::span<std::byte> memory) noexcept;
+  // Until as much of it is unmapped as unmap() has been given so far. Not for who is waited for.
+  void wait_until_unmapped() noexcept;
   // What unmap() was given and the kernel has not got back.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
 
@@ -43,25 +49,29 @@ class MemoryThread {
   struct Task {
     Kind kind;
     std::span<std::byte> memory;
-    uint64_t number = 0;  // kPrefault: 1 first
+    const std::byte* mapping = nullptr;  // where the mapping that it is of begins
+    uint64_t number = 0;                 // kPrefault: 1 first
   };
 
   bool post(Task task) noexcept;
   bool is_to_touch(const Task& task) noexcept;
   void run();
   void unmap_waiting() noexcept;
-  void prefault_in_steps(std::span<std::byte> memory) noexcept;
+  void prefault_in_steps(const Task& task) noexcept;
   void unmap_in_steps(std::span<std::byte> memory) noexcept;
+  void unmap_and_tell(std::span<std::byte> memory) noexcept;
 
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable unmapped_;
   std::deque<Task> tasks_;  // what is to be unmapped first
-  // By the memory's begin, the number of what waits to be touched there. Others are void: their
-  // memory has been unmapped meanwhile.
+  // By where a mapping begins, the number of the first that is to be touched of it. Those before it
+  // are void: their memory has been unmapped meanwhile.
   std::unordered_map<const std::byte*, uint64_t> to_touch_;
   uint64_t last_number_ = 0;
+  uint64_t unmaps_given_ = 0, unmaps_done_ = 0;
   bool ends_ = false;
-  std::atomic<std::byte*> prefaulting_{nullptr};  // the memory's begin; another: it is to stop
+  std::atomic<const std::byte*> prefaulting_{nullptr};  // of this mapping; another: it is to stop
   std::atomic<uint64_t> to_unmap_{0};
   std::thread thread_;  // of all that is above
 };

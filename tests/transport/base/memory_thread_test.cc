@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -33,17 +34,21 @@ void wait_until(F holds) {
   while (!holds()) ::usleep(100);
 }
 
-// Of the mapping that begins there: what /proc/self/smaps calls VmFlags.
-std::string flags_of(const std::byte* data) {
+// Of the mapping that begins there: the line of /proc/self/smaps that begins so.
+std::string smaps_line(const std::byte* data, const char* name) {
   std::ostringstream begin;
   begin << std::hex << reinterpret_cast<uintptr_t>(data) << '-';
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;
   for (std::string line; std::getline(maps, line);) {
     if (line.rfind(begin.str(), 0) == 0) inside = true;
-    if (inside && line.rfind("VmFlags:", 0) == 0) return line;
+    if (inside && line.rfind(name, 0) == 0) return line;
   }
   return {};
+}
+std::string flags_of(const std::byte* data) { return smaps_line(data, "VmFlags:"); }
+size_t mapped_kib(const std::byte* data) {
+  return std::strtoul(smaps_line(data, "Rss:").c_str() + std::strlen("Rss:"), nullptr, 10);
 }
 
 TEST(MemoryThread, TouchesAllOfAMappingAndChangesNothing) {
@@ -57,6 +62,52 @@ TEST(MemoryThread, TouchesAllOfAMappingAndChangesNothing) {
     EXPECT_EQ(memory.data()[kPage], std::byte{7});
     EXPECT_EQ(memory.data()[2 * kPage], std::byte{9});
     EXPECT_EQ(memory.data()[bytes - 1], std::byte{0});
+  }
+}
+
+// As a daemon has it of what a program has touched already.
+TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
+  const int fd = ::memfd_create("test", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(fd, 8 * kMiB), 0);
+  const MappedMemory theirs = MappedMemory::shared(fd, 8 * kMiB);
+  std::memset(theirs.data(), 7, 8 * kMiB);
+  MemoryThread thread;
+  MappedMemory memory = MappedMemory::shared(fd, 8 * kMiB);
+  ::close(fd);
+  memory.leave_to(thread);
+  thread.populate({memory.data() + 100, 3 * kMiB}, memory.data());
+  thread.populate({memory.data() + 5 * kMiB, kMiB}, memory.data());
+  wait_until([&] { return mapped_kib(memory.data()) == (4 * kMiB + kPage) / 1024; });
+  EXPECT_EQ(memory.data()[100], std::byte{7});
+
+  // What waits to be touched when its mapping goes is void, whatever is mapped there next.
+  std::byte* const begin = memory.data();
+  MappedMemory busy = MappedMemory::anonymous(256 * kMiB);
+  thread.prefault({busy.data(), busy.bytes()});
+  thread.populate({begin, 8 * kMiB}, begin);
+  memory = MappedMemory();
+  thread.wait_until_unmapped();
+  ASSERT_FALSE(is_mapped(begin));
+  void* const next = ::mmap(begin, 8 * kMiB, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(next, begin);
+  MappedMemory last = MappedMemory::anonymous(kMiB);
+  thread.prefault({last.data(), last.bytes()});
+  wait_until([&] { return resident_pages(last.data(), kMiB) == kMiB / kPage; });
+  EXPECT_EQ(resident_pages(begin, 8 * kMiB), 0U);
+  ::munmap(begin, 8 * kMiB);
+}
+
+TEST(MemoryThread, SaysWhenWhatItWasGivenIsUnmapped) {
+  MemoryThread thread;
+  thread.wait_until_unmapped();
+  for (int i = 0; i < 20; ++i) {
+    MappedMemory memory = MappedMemory::anonymous(8 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
+    std::byte* const begin = memory.data();
+    memory.leave_to(thread);
+    memory = MappedMemory();
+    thread.wait_until_unmapped();
+    EXPECT_FALSE(is_mapped(begin));
   }
 }
 
