@@ -19,7 +19,7 @@ and far apart a second later, which changes either program by more than two. Wit
 pairs of runs count that had the cores equally far apart before, between and after; each distance has a
 row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
 instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
-has them, and no loop runs.
+has them ("--seals encrypted": and payloads are encrypted), and no loop runs.
 
 With --payload 64 frames carry so much, and what counts is how many: millions with payload that each end receives in a
 second, as many as it sends. Mercury is then one engine at each end with its program's calls on the same thread
@@ -46,6 +46,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import built  # noqa: E402
+import recording  # noqa: E402
 from netlab import Lab, LabError  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
 
@@ -239,7 +240,7 @@ class Bench:
         return self.mercury(place, working_set, "off")
 
     def sealed(self, place, working_set):
-        return self.mercury(place, working_set, "required")
+        return self.mercury(place, working_set, self.seals)
 
     def daemon(self, place, side, authentication):
         path = self.scratch / f"{side}"
@@ -274,8 +275,9 @@ class Bench:
         report = json.loads(self.programs.finish(client, self.seconds + 2 * START_SECONDS))
         counters = [self.counters(side) for side in (0, 1)]
         report["retransmits"] = sum(of["retransmits"] for of in counters)
-        if any((of["sessions_sealed"] > 0) != (authentication == "required") for of in counters):
-            raise Failed(f"authentication = {authentication}, and {counters[0]['sessions_sealed']} sessions are sealed")
+        for counter, where in (("sessions_sealed", ("required", "encrypted")), ("sessions_encrypted", ("encrypted",))):
+            if any((of[counter] > 0) != (authentication in where) for of in counters):
+                raise Failed(f"authentication = {authentication}, and {counter} is {counters[0][counter]}")
         for process in daemons:
             process.terminate()
         for process in daemons:
@@ -436,6 +438,25 @@ def print_row(row, payload):
           + (f"; all frames {row['engine_frames_per_s']['median'] / 1e6:.2f} M/s" if payload else ""), flush=True)
 
 
+FIELDS = ["port", "mtu", "working_set_mb", "cores", "runs", "reference_mbps", "reference_spread_percent", "mercury_mbps",
+          "mercury_spread_percent", "ratio", "testpmd_mbps"]
+SEALS_FIELDS = ["what", "plain_mbps", "sealed_mbps", "ratio", "ns"]
+
+
+def records(row, seals=None):
+    """A measured row in docs/records/goodput.csv, or with --seals each of its pairs in seals.csv."""
+    if seals:
+        what = row["setting"] + ("" if seals == "required" else f"-{seals}")
+        for plain, sealed, ratio in zip(row["reference"]["runs"], row["mercury"]["runs"], row["ratios"]):
+            yield dict(zip(SEALS_FIELDS, (what, f"{plain / 1e6:.0f}", f"{sealed / 1e6:.0f}", f"{ratio:.4f}", "")))
+        return
+    sides = [figure for side in (row["reference"], row["mercury"])
+             for figure in (f"{side['median'] / 1e6:.0f}", f"{side['spread'] * 100:.0f}")]
+    kind, mtu = SETTINGS[row["setting"]]
+    yield dict(zip(FIELDS, (kind, mtu, WORKING_SETS[row["working_set"]] // 10**6, row["cores"], row["pairs"], *sides, f"{row['ratio']:.2f}",
+                            f"{row['testpmd'] / 1e6:.0f}" if row["testpmd"] else "")))
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -447,17 +468,22 @@ def parse():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
     parser.add_argument("--json", help="where the numbers go [goodput.json; with --quick nowhere]")
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE",
+                        help="append to this CSV file, such as docs/records/goodput.csv, or with --seals docs/records/seals.csv")
     parser.add_argument("--pin", action="store_true", help="a core for each end")
     parser.add_argument("--steady", action="store_true",
                         help=f"--pin, and --runs pairs that met cores that stayed where they were (of at most "
                              f"{TRIES_PER_STEADY_RUN} times as many)")
-    parser.add_argument("--seals", action="store_true", help="Mercury without and with authenticated frames")
+    parser.add_argument("--seals", nargs="?", const="required", choices=("required", "encrypted"),
+                        help="Mercury without and with authenticated, or encrypted, frames")
     parser.add_argument("--payload", type=int, default=0, help="bytes: of frames, whose number counts then, through the engine alone")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.payload and (options.seals or options.window):
         parser.error("--payload measures the engine without daemons: neither --seals nor --window")
+    if options.payload and options.record:
+        parser.error("--record: frames are not recorded, so not with --payload")
     if options.payload and (options.payload < 8 or options.payload % 8 or options.payload > 1024):
         parser.error("--payload: whole words, 8 to 1024 bytes")
     if options.payload:  # engines have as many tensors as are in flight, and so one working set
@@ -480,11 +506,14 @@ def parse():
 
 def main():
     options = parse()
+    if options.record:
+        recording.check(options.record, SEALS_FIELDS if options.seals else FIELDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up, as Ctrl-C does
     rows, failed = [], False
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
-    first, second = ("no seals", "seals") if options.seals else ("reference", "Mercury")
+    first, second = ("no seals", {"required": "seals"}.get(options.seals, options.seals)) if options.seals else \
+        ("reference", "Mercury")
     unit = f"M frames/s of {options.payload} B" if options.payload else "MB/s of payload"
     print(f"{unit:<23}{first:>16}{second:>16}{'ratio':>9}{'checked':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
@@ -505,6 +534,8 @@ def main():
         json.dump({"seconds": options.seconds, "window": options.window, "payload": options.payload, "pinned": options.pin, "seals": options.seals, "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)
         file.write("\n")
+    if options.record and rows:
+        recording.append(options.record, [record for row in rows for record in records(row, options.seals)])
     return 1 if failed else 0
 
 

@@ -91,6 +91,28 @@ class CostFiguresTest(unittest.TestCase):
             wire_cost.between([[1.0, 0], [2.0, 100]], 1.5, 2.5)
 
 
+class GoodputFiguresTest(unittest.TestCase):
+    ROW = {"setting": "memif-1500", "working_set": "256MB", "testpmd": None, "cores": "apart", "pairs": 2, "ratio": 0.75,
+           "ratios": [0.5, 1.0], "reference": goodput.summary([1e9, 2e9]), "mercury": goodput.summary([0.5e9, 2e9])}
+
+    def test_a_row_is_recorded_as_what_it_is_of(self):
+        (record,) = goodput.records(self.ROW)
+        self.assertEqual([*record], goodput.FIELDS)
+        self.assertEqual([*record.values()], ["memif", 1500, 256, "apart", 2, "1500", "67", "1250", "120", "0.75", ""])
+        (record,) = goodput.records({**self.ROW, "testpmd": 3e9})
+        self.assertEqual(record["testpmd_mbps"], "3000")
+
+    def test_of_seals_each_pair_is(self):
+        for seals, what in (("required", "memif-1500"), ("encrypted", "memif-1500-encrypted")):
+            first, second = goodput.records(self.ROW, seals)
+            self.assertEqual([*first.values()], [what, "1000", "500", "0.5000", ""])
+            self.assertEqual([*second.values()], [what, "2000", "2000", "1.0000", ""])
+
+    def test_files_that_are_there_have_these_columns(self):
+        for name, fields in (("goodput.csv", goodput.FIELDS), ("seals.csv", goodput.SEALS_FIELDS)):
+            goodput.recording.check(ROOT / "docs" / "records" / name, fields)
+
+
 class CommandTest(unittest.TestCase):
     def refused(self, program, *words):
         with mock.patch.object(sys, "argv", [f"{program.__name__}.py", *words]), contextlib.redirect_stderr(io.StringIO()) as said:
@@ -100,7 +122,9 @@ class CommandTest(unittest.TestCase):
         return said.getvalue()
 
     def test_what_cannot_be_is_refused_with_a_reason(self):
-        for program, words, why in ((goodput, ("--payload", "64", "--seals"), "without daemons"), (goodput, ("--payload", "60"), "whole words"),
+        for program, words, why in ((goodput, ("--payload", "64", "--seals"), "without daemons"),
+                                    (goodput, ("--payload", "64", "--record", "x"), "not with --payload"),
+                                    (goodput, ("--seals", "on"), "invalid choice"), (goodput, ("--payload", "60"), "whole words"),
                                     (urgent_wire, ("--loads", "2"), "0 to 1"), (urgent_wire, ("--bytes", "9000"), "4 to 1024"),
                                     (urgent_wire, ("--mtu", "500"), "1280 to 9000"), (wire_cost, ("--mbit", "0"), "1 or more"),
                                     (wire_cost, ("--ports", "memif"), "invalid choice")):
