@@ -14,19 +14,21 @@ bool has_job_secret(const StackdConfig& config) {
   return std::ranges::any_of(config.jobs, [](const auto& job) { return !job.secret.empty(); });
 }
 
-// The key of the first that requires it; null: none does.
-const char* requiring_key(const StackdConfig& config) {
-  if (config.job_authentication == "required") return "jobs.authentication";
-  return config.sockets_authentication == "required" ? "sockets.authentication" : nullptr;
-}
+bool requires_it(const std::string& word) { return word == "required" || word == "encrypted"; }
 
 }  // namespace
 
 Status check_authentication(const StackdConfig& config, bool can_seal) {
-  const char* const key = can_seal ? nullptr : requiring_key(config);
-  if (key == nullptr) return {};
-  return wrong_value(config, key,
-                     "expected \"off\" or \"offered\", got \"required\": " + std::string(kLacking));
+  if (can_seal) return {};
+  const std::pair<const char*, const std::string&> words[] = {
+      {"jobs.authentication", config.job_authentication},
+      {"sockets.authentication", config.sockets_authentication}};
+  for (const auto& [key, word] : words) {
+    if (!requires_it(word)) continue;
+    return wrong_value(config, key,
+                       "expected \"off\" or \"offered\", got \"" + word + "\": " + kLacking);
+  }
+  return {};
 }
 
 std::string authentication_lacking(const StackdConfig& config, bool can_seal) {
@@ -39,6 +41,21 @@ std::string authentication_lacking(const StackdConfig& config, bool can_seal) {
   if (config.job_authentication == "offered" && has_job_secret(config)) key = "jobs.authentication";
   if (key == nullptr) return {};
   return std::string(key) + " = \"offered\" changes nothing: " + kLacking;
+}
+
+std::string not_encrypted(const StackdConfig& config) {
+  const bool open_job =
+      std::ranges::any_of(config.jobs, [](const auto& job) { return job.secret.empty(); });
+  if (config.job_authentication == "encrypted" && (config.open_jobs || open_job)) {
+    return "jobs.authentication = \"encrypted\" is for jobs with a secret: those without travel as "
+           "they are (jobs.open, or a [[job]] without one)";
+  }
+  if (config.sockets_authentication == "encrypted" && config.sockets_open &&
+      !has_sockets_secret(config)) {
+    return "sockets.authentication = \"encrypted\" is for hosts with a sockets.secret: without one "
+           "connections travel as they are (sockets.open)";
+  }
+  return {};
 }
 
 }  // namespace mercury

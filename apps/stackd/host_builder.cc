@@ -19,6 +19,7 @@ namespace {
 
 Authentication authentication_of(const std::string& word) {
   if (word == "required") return Authentication::kRequired;
+  if (word == "encrypted") return Authentication::kEncrypted;
   return word == "off" ? Authentication::kOff : Authentication::kOffered;
 }
 
@@ -157,8 +158,10 @@ void wipe_secrets(StackdConfig& config) {
 
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
-  const std::string lacking = authentication_lacking(config, wire::can_seal());
-  if (!lacking.empty()) notice(NoticeKind::kTrouble, lacking);
+  for (const std::string& line :
+       {authentication_lacking(config, wire::can_seal()), not_encrypted(config)}) {
+    if (!line.empty()) notice(NoticeKind::kTrouble, line);
+  }
   HostConfig settings = host_config(config);
   const Result<ResetKeys> keys = read_reset_keys(reset_key_path(config.socket));
   if (!keys) return keys.error();

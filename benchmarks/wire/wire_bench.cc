@@ -91,6 +91,27 @@ void seal(benchmark::State& state) {
   set_rate(state, bytes);
 }
 
+// The same, encrypted: as its sender makes it, and as its receiver opens it.
+void encryption(benchmark::State& state, bool open) {
+  if (!can_seal()) return state.SkipWithError("this CPU cannot seal");
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const std::vector<std::byte> header = pattern(sizeof(DatagramHeader)), payload = pattern(bytes);
+  FrameSeal seals(SealSecret{});
+  std::vector<std::byte> sealed(kSealBytes + bytes), plain(bytes);
+  seals.encrypt(0, header, payload, sealed.data());
+  uint64_t number = 0;
+  for (auto _ : state) {
+    if (open) {
+      if (!seals.decrypt(0, header, sealed, plain.data())) return state.SkipWithError("no fit");
+    } else {
+      seals.encrypt(number++, header, payload, sealed.data());
+    }
+    benchmark::DoNotOptimize(sealed.data());
+    benchmark::ClobberMemory();
+  }
+  set_rate(state, bytes);
+}
+
 // Copies chunk after chunk of `source` into one of 64 frames, as a transmit ring is filled.
 template <class Copy>
 void copy_frames(benchmark::State& state, size_t source_bytes, Copy copy) {
@@ -150,6 +171,13 @@ void register_all() {
         ->Arg(8924);
   }
   benchmark::RegisterBenchmark("seal", seal)->Arg(0)->Arg(256)->Arg(1424)->Arg(8924);
+  for (const bool open : {false, true}) {
+    benchmark::RegisterBenchmark(open ? "decrypt" : "encrypt", encryption, open)
+        ->Arg(0)
+        ->Arg(256)
+        ->Arg(1424)
+        ->Arg(8924);
+  }
   for (const size_t bytes : {1424L, 8924L}) {
     for (const size_t source : {size_t{0}, kMemoryBytes}) {
       const std::string place = source == 0 ? "/cache" : "/memory";

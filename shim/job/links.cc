@@ -26,8 +26,8 @@ void Links::forget(LinkId id) {
 
 uint32_t Links::own_features(const std::string& job, const JobKey& key) const {
   return features_ & (wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts |
-                      wire::kFeatureMoves | wire::kFeatureSourcePorts |
-                      seal_feature(authentication_, job, key));
+                      wire::kFeatureMoves | wire::kFeatureSourcePorts | wire::kFeatureConfirmation |
+                      seal_features(authentication_, job, key));
 }
 
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
@@ -122,7 +122,7 @@ Status JobContext::check_features(const std::string& job, const JobKey& key, uin
   const Authentication how = policy.authentication;
   if (Status good = check_seals(how, job, key, features); !good) return good;
   constexpr size_t kMostNamed = 1024;
-  const uint32_t offered = seal_feature(how, job, key);
+  const uint32_t offered = seal_features(how, job, key) & wire::kFeatureSeals;
   if ((offered & ~features) != 0 && unauthenticated.size() < kMostNamed &&
       unauthenticated.insert(job).second) {
     note(NoticeKind::kTrouble, job,

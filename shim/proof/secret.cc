@@ -78,22 +78,28 @@ bool has_secret(std::string_view job, const JobKey& key) {
 
 }  // namespace
 
-uint32_t seal_feature(Authentication how, std::string_view job, const JobKey& key) {
-  const bool offered = how != Authentication::kOff && wire::can_seal() && has_secret(job, key);
-  return offered ? wire::kFeatureSeals : wire::kFeatureNone;
+uint32_t seal_features(Authentication how, std::string_view job, const JobKey& key) {
+  if (how == Authentication::kOff || !wire::can_seal() || !has_secret(job, key)) return 0;
+  const uint32_t asks = how == Authentication::kEncrypted ? wire::kFeatureAsksEncryption : 0U;
+  return wire::kFeatureSeals | wire::kFeatureCanEncrypt | asks;
 }
 
 Status check_seals(Authentication how, std::string_view job, const JobKey& key, uint32_t features) {
-  if (how != Authentication::kRequired || !has_secret(job, key)) return {};
+  const bool encrypted = how == Authentication::kEncrypted;
+  if ((how != Authentication::kRequired && !encrypted) || !has_secret(job, key)) return {};
+  const std::string kind = encrypted ? "encrypted" : "authenticated";
+  const std::string rule =
+      " (authentication = \"" + std::string(encrypted ? "encrypted" : "required") + "\"), and ";
   if (!wire::can_seal()) {
-    return Error(Errc::kUnsupported,
-                 "this host takes only authenticated frames (authentication = \"required\"), and "
-                 "its own CPU lacks what they need");
+    return Error(Errc::kUnsupported, "this host takes only " + kind + " frames" + rule +
+                                         "its own CPU lacks what they need");
   }
-  if ((features & wire::kFeatureSeals) != 0) return {};
+  const uint32_t needed =
+      encrypted ? wire::kFeatureSeals | wire::kFeatureCanEncrypt : wire::kFeatureSeals;
+  if ((features & needed) == needed) return {};
   return Error(Errc::kUnsupported,
-               "only authenticated frames are taken here (authentication = \"required\"), and "
-               "the other host does not offer them: its release is older, or it has them off");
+               "only " + kind + " frames are taken here" + rule +
+                   "the other host does not offer them: its release is older, or it has them off");
 }
 
 wire::Nonce draw_nonce(const std::function<uint64_t()>& random) {

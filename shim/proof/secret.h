@@ -5,7 +5,7 @@
 //
 // It proves that a host knows the secret before it joins; what follows carries the session's tag
 // and, where there is a secret, seals, both derived from the same key (flow/frame_tag.h,
-// flow/frame_keys.h), and is not hidden.
+// flow/frame_keys.h); where a host asks for it, payloads are encrypted.
 // Owner/thread: pure functions, any thread. The secret itself is kept nowhere and never printed.
 #pragma once
 
@@ -29,13 +29,14 @@ bool same_key(const JobKey& a, const JobKey& b);  // in constant time
 
 // Of frames between hosts that share a secret: whether they have seals (wire/seal.h).
 enum class Authentication : uint8_t {
-  kOffered,   // with whoever has them; releases before do not
-  kRequired,  // who has none is refused
+  kOffered,    // with whoever has them; releases before do not
+  kRequired,   // who has none is refused
+  kEncrypted,  // who cannot encrypt besides is refused, too
   kOff,
 };
-// wire::kFeatureSeals, if this host offers it under `key` of `job`: not without a secret, nor where
-// its CPU cannot.
-uint32_t seal_feature(Authentication how, std::string_view job, const JobKey& key);
+// wire::kFeatureSeals and what is known of encryption, if this host offers them under `key` of
+// `job`: not without a secret, nor where its CPU cannot.
+uint32_t seal_features(Authentication how, std::string_view job, const JobKey& key);
 // Whether this host speaks under `key` with a peer whose HELLO, or answer, has these features.
 // Error: kUnsupported, whose text is for the peer.
 Status check_seals(Authentication how, std::string_view job, const JobKey& key, uint32_t features);

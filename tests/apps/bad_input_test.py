@@ -479,6 +479,44 @@ class BadInputTest(unittest.TestCase):
             self.assertEqual((reply.code, reply.text), (0, ""))
         bystander.stop(self)
 
+    def heard_of_an_exchange(self, authentication):
+        """All payloads between the left worker's host and the server's in a round of tensor 4000."""
+        self.cluster(f'[jobs]\nauthentication = "{authentication}"\n[[job]]\nname = "train"\nsecret = "hush"\n')
+        left, server = (socket.inet_aton(self.addresses[name]) for name in ("left", "server"))
+        wires = [capture([(LOAD_WORD, 12, source), (LOAD_WORD, 16, target)]) for source, target in ((left, server), (server, left))]
+        for program in self.overheard_pair(secret="hush")[:2]:
+            program.begin("close")
+            self.assertEqual(program.result().code, 0)
+        heard = []
+        for wire in wires:
+            self.addCleanup(wire.close)
+            wire.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    heard.append(wire.recv(65536)[28:])
+        return [frame[48 if frame[3] in (frames.PUSH, frames.RESULT) else 32:] for frame in heard if frame[:2] == b"MU"]
+
+    def shows_gradients_and_sums(self, authentication):
+        heard = self.heard_of_an_exchange(authentication)
+        self.assertGreater(len(heard), 10)
+        gradients, sums = (struct.pack("<4f", *(first + step * i for i in range(1, 5))) for first, step in ((0, 1), (100, 2)))
+        shown = [any(values in payload for payload in heard) for values in (gradients, sums)]
+        self.assertEqual(shown[0], shown[1])
+        return shown[0]
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read the frames of others")
+    def test_who_reads_frames_with_seals_reads_gradients_and_sums(self):
+        self.assertTrue(self.shows_gradients_and_sums("required"))
+        self.assertEqual(self.daemons["server"].counters()["sessions_encrypted"], 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read the frames of others")
+    def test_who_reads_encrypted_frames_reads_neither_of_them(self):
+        """Although the server's host alone asks for it."""
+        self.assertFalse(self.shows_gradients_and_sums("encrypted"))
+        counted = self.daemons["server"].counters()
+        self.assertGreater(counted["sessions_encrypted"], 0)
+        self.assertEqual(counted["sessions_encrypted"], counted["sessions_opened"])
+
     def test_who_requires_authentication_is_told_by_name_who_has_it_off(self):
         self.cluster('[jobs]\nauthentication = "required"\n[[job]]\nname = "train"\nsecret = "hush"\n', worker='authentication = "off"\n')
         self.refused(self.open(self.program("left"), secret="hush"), errno.ENOTSUP, "only authenticated frames", "required")
@@ -591,7 +629,7 @@ class BadInputTest(unittest.TestCase):
         self.wait_for(lambda: self.daemons["server"].counters()["push_chunks"] > before + 1000)
 
     def test_programs_that_end_in_the_midst_leave_nothing(self):
-        self.cluster()
+        self.cluster(everywhere='[session]\npeer_timeout = "1s"\n')  # so long sessions that have ended are remembered
         bystander = Bystander(self)
         with bystander.at_rest():
             before = self.held_by_all(self.daemons)

@@ -272,7 +272,7 @@ TEST_F(ConfigTest, AuthenticationIsOfferedUnlessItIsAskedFor) {
   EXPECT_EQ(config->sockets_authentication, "offered");
   for (const char* section : {"jobs", "sockets"}) {
     const std::string head = "[" + std::string(section) + "]\nauthentication = ";
-    for (const char* good : {"\"off\"", "\"offered\"", "\"required\""}) {
+    for (const char* good : {"\"off\"", "\"offered\"", "\"required\"", "\"encrypted\""}) {
       EXPECT_EQ(error(head + good + "\n"), "(accepted)");
     }
     for (const char* bad : {"\"on\"", "true", "\"\"", "1"}) {
@@ -281,6 +281,25 @@ TEST_F(ConfigTest, AuthenticationIsOfferedUnlessItIsAskedFor) {
       EXPECT_NE(text.find("offered"), std::string::npos) << text;
     }
   }
+}
+
+TEST_F(ConfigTest, WhatIsServedWithoutASecretIsNotEncryptedAndThatIsSaid) {
+  const auto said = [this](const std::string& text) { return not_encrypted(*load(text)); };
+  const std::string jobs = "[jobs]\nauthentication = \"encrypted\"\n";
+  const std::string secret = "[[job]]\nname = \"a\"\nsecret = \"s\"\n";
+  EXPECT_EQ(said(""), "");
+  EXPECT_EQ(said(jobs), "");
+  EXPECT_EQ(said(jobs + secret), "");
+  EXPECT_EQ(said("[jobs]\nopen = true\n[[job]]\nname = \"b\"\n"), "");
+  for (const std::string& open :
+       {jobs + "open = true\n" + secret, jobs + "[[job]]\nname = \"b\"\n"}) {
+    EXPECT_EQ(said(open).find("jobs.authentication = \"encrypted\" is for jobs with a secret"), 0U);
+  }
+  const std::string sockets = "[sockets]\nauthentication = \"encrypted\"\n";
+  EXPECT_EQ(said(sockets), "");
+  EXPECT_EQ(said(sockets + "open = true\nsecret = \"s\"\n"), "");
+  EXPECT_EQ(said(sockets + "open = true\n").find("sockets.authentication = \"encrypted\" is for"),
+            0U);
 }
 
 TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffered) {
@@ -292,7 +311,7 @@ TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffer
                        (jobs ? "[[job]]\nname = \"a\"\nsecret = \"s\"\n" : "secret = \"s\"\n"),
                    {std::string(jobs ? "sockets" : "jobs") + ".authentication=off"});
     };
-    for (const char* word : {"off", "offered", "required"}) {
+    for (const char* word : {"off", "offered", "required", "encrypted"}) {
       EXPECT_TRUE(check_authentication(loaded(word), true));
       EXPECT_EQ(authentication_lacking(loaded(word), true), "");
     }
@@ -302,12 +321,15 @@ TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffer
     const std::string said = authentication_lacking(loaded("offered"), false);
     EXPECT_EQ(authentication_lacking(*load(""), false), "") << "no secret";
     EXPECT_EQ(said.find(key + " = \"offered\" changes nothing: this CPU has no AES"), 0U) << said;
-    const Status required = check_authentication(loaded("required"), false);
-    ASSERT_FALSE(required);
-    EXPECT_EQ(required.error().code, Errc::kConfig);
-    const std::string where = path_.string() + ":2: " + key + ": expected \"off\" or \"offered\"";
-    EXPECT_EQ(required.error().message.find(where), 0U) << required.error().message;
-    EXPECT_NE(required.error().message.find("PCLMULQDQ"), std::string::npos);
+    for (const std::string word : {"required", "encrypted"}) {
+      const Status required = check_authentication(loaded(word), false);
+      ASSERT_FALSE(required);
+      EXPECT_EQ(required.error().code, Errc::kConfig);
+      const std::string where =
+          path_.string() + ":2: " + key + ": expected \"off\" or \"offered\", got \"" + word + "\"";
+      EXPECT_EQ(required.error().message.find(where), 0U) << required.error().message;
+      EXPECT_NE(required.error().message.find("PCLMULQDQ"), std::string::npos);
+    }
   }
 }
 

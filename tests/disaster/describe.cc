@@ -125,7 +125,8 @@ std::string describe(const Scenario& s) {
       << ms(s.leave_notice_ns) << (s.fixed_window ? ", fixed window " : ", window up to ")
       << s.window_bytes << " bytes, first packet " << s.first_packet_number << ", "
       << s.in_flight_packets << " packets in flight per engine"
-      << (s.sealed ? ", frames are authenticated" : "") << "\n";
+      << (s.sealed ? ", frames are authenticated" : "") << (s.encrypted ? " and encrypted" : "")
+      << "\n";
   for (size_t i = 0; i < s.hosts.size(); ++i) {
     const HostPlan& host = s.hosts[i];
     out << "  host " << i << ": " << host.lanes << " engines, " << host.source_ports

@@ -41,6 +41,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   config.policy.wire_features = plan.features;
   config.policy.max_sessions = config.lane.engine.max_sessions;
   if (scenario.sealed) config.policy.authentication = Authentication::kRequired;
+  if (scenario.encrypted) config.policy.authentication = Authentication::kEncrypted;
   for (const JobPlan& job : scenario.jobs) {
     if (!job.secret.empty() && !job.recovery) {
       config.policy.known.push_back({.name = job.name, .secret = job.secret});
@@ -71,6 +72,7 @@ DisasterHost::DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t in
                   [this] { return random_.next(); }),
       plan_(scenario.hosts[index]),
       sealed_(scenario.sealed),
+      encrypted_(scenario.encrypted),
       clock_(plan_.clock_ns, plan_.drift_ppm),
       random_(scenario.seed * 131 + index) {}
 
@@ -167,6 +169,8 @@ std::string DisasterHost::held() {
     const uint64_t opened = counters.get(Counter::kSessionsOpened);
     note("sessions that opened with or without seals, against the plan",
          counters.get(Counter::kSessionsSealed) - (sealed_ ? opened : 0));
+    note("sessions that are encrypted, against the plan",
+         counters.get(Counter::kSessionsEncrypted) - (encrypted_ ? opened : 0));
   }
   return text;
 }

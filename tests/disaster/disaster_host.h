@@ -76,6 +76,7 @@ class DisasterHost : public sim::VirtualHost<> {
 
   const HostPlan plan_;
   const bool sealed_;
+  const bool encrypted_;
   Clock clock_;
   Random random_;
   uint32_t life_ = 0;

@@ -284,7 +284,8 @@ void Hostile::remember(const Endpoint& target, std::span<const std::byte> bytes)
   (void)wire::decode(bytes, header, payload);
   const Direction* const way = ear_.way_of(target, bytes);
   if (way == nullptr) return;
-  if (way->seal && payload.size() >= wire::kSealBytes) payload = payload.subspan(wire::kSealBytes);
+  std::vector<std::byte> buffer;
+  if (way->seal && !fuzz::open_seal(*way, bytes, header, payload, buffer)) return;
   Member& member = members_[way];
   if (header.type == kPushFrame) {
     member.push = header;

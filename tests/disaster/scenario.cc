@@ -99,8 +99,9 @@ void draw_releases(Scenario& s, Random random) {
   if (s.seed % 8 != 5 && s.seed % 16 != 0) return;
   for (HostPlan& host : s.hosts) {
     if (random.chance(0.5)) continue;
-    host.features = (1U << random.below(7)) - 1;
+    host.features = (1U << random.below(11)) - 1;
     if (s.sealed) host.features |= wire::kFeatureStreams | wire::kFeatureSeals;
+    if (s.encrypted) host.features |= wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption;
   }
 }
 
@@ -416,6 +417,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_shared_host(s, generator(seed, 10));
   draw_stalls(s, generator(seed, 9));
   s.sealed = seed % 8 == 0;
+  s.encrypted = seed % 32 == 8;
   draw_moves(s, generator(seed, 11));
   draw_hostile_member(s, generator(seed, 12));
   draw_strangers(s, generator(seed, 13));

@@ -136,6 +136,7 @@ struct Scenario {
   uint64_t first_packet_number = 0;
   uint32_t in_flight_packets = 0;  // records that the sessions of an engine share
   bool sealed = false;             // frames are authenticated, as jobs have secrets
+  bool encrypted = false;          // their payloads are encrypted, too
   std::vector<HostPlan> hosts;
   std::vector<JobPlan> jobs;
   std::vector<Fault> faults;

@@ -43,12 +43,9 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
     }
   }
   if (way.source != source) return;  // a forger's
+  std::vector<std::byte> buffer;
   if (way.seal && wire::is_tagged(header.type)) {
-    const std::span<const std::byte> head = bytes.first(wire::header_bytes(header.type));
-    if (payload.size() < wire::kSealBytes) return;
-    const std::byte* const seal = payload.data();
-    payload = payload.subspan(wire::kSealBytes);
-    if (!way.seal->fits(header.packet_number, head, payload, seal)) return;
+    if (!open_seal(way, bytes, header, payload, buffer)) return;
     ++sealed_frames_;
   }
   way.last = header;
@@ -73,8 +70,12 @@ void Ear::on_answer(const wire::HelloAck& ack, std::span<const std::byte> body, 
     const FrameKeys keys =
         derive_frame_keys(key->second, asked.body, body.first(wire::kHelloAckBytes));
     if (keys.confirmation != *ack.confirmation) continue;
+    if ((asked.hello.features & ack.features & wire::kFeatureSeals) == 0) return;
     asking.seal = std::make_unique<wire::FrameSeal>(keys.asking);
     answering.seal = std::make_unique<wire::FrameSeal>(keys.answering);
+    asking.encrypted = answering.encrypted =
+        (asked.hello.features & ack.features & wire::kFeatureCanEncrypt) != 0 &&
+        ((asked.hello.features | ack.features) & wire::kFeatureAsksEncryption) != 0;
     return;
   }
 }
@@ -123,16 +124,42 @@ size_t seal_bytes(wire::FrameType type, const Direction* way) {
   return way != nullptr && way->seal && wire::is_tagged(type) ? wire::kSealBytes : 0;
 }
 
+// Parts are of what is encrypted already.
+bool hides(const Direction& way, wire::FrameType type) {
+  return way.seal && way.encrypted && type != wire::FrameType::kPart;
+}
+
 // Of a frame that is right but for its seal. Who may not forge it has no key for one.
 void seal(std::span<std::byte> frame, size_t head, const Direction& way) {
   if (!way.forgeable) return;
   wire::CommonHeader common{};
   std::memcpy(&common, frame.data(), sizeof common);
-  way.seal->seal(common.packet_number.value(), frame.first(head),
-                 frame.subspan(head + wire::kSealBytes), frame.data() + head);
+  const uint64_t number = common.packet_number.value();
+  const std::span<const std::byte> payload = frame.subspan(head + wire::kSealBytes);
+  if (hides(way, static_cast<wire::FrameType>(common.type))) {
+    way.seal->encrypt(number, frame.first(head), payload, frame.data() + head);
+  } else {
+    way.seal->seal(number, frame.first(head), payload, frame.data() + head);
+  }
 }
 
 }  // namespace
+
+bool open_seal(const Direction& way, std::span<const std::byte> frame, wire::Header& header,
+               std::span<const std::byte>& payload, std::vector<std::byte>& buffer) {
+  const std::span<const std::byte> head = frame.first(wire::header_bytes(header.type));
+  const std::span<const std::byte> body = payload;
+  if (body.size() < wire::kSealBytes) return false;
+  payload = body.subspan(wire::kSealBytes);
+  if (!hides(way, header.type)) {
+    return way.seal->fits(header.packet_number, head, payload, body.data());
+  }
+  buffer.resize(payload.size());
+  if (!way.seal->decrypt(header.packet_number, head, body, buffer.data())) return false;
+  header.payload_crc ^= way.seal->crc_mask(header.packet_number);
+  payload = buffer;
+  return true;
+}
 
 std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
                                 const Direction& way) {
@@ -162,7 +189,9 @@ void repair(std::vector<std::byte>& frame, bool payload_too, const Direction* wa
   std::memcpy(frame.data(), &common, sizeof common);
   if (payload_too) {
     const auto payload = std::span<const std::byte>(frame).subspan(head + seal_size);
-    const wire::Be32 sum(wire::crc32c(payload) ^ tag.payload);
+    const uint32_t mask =
+        way != nullptr && hides(*way, type) ? way->seal->crc_mask(common.packet_number.value()) : 0;
+    const wire::Be32 sum(wire::crc32c(payload) ^ tag.payload ^ mask);
     const size_t at =
         wire::is_datagram(type) ? offsetof(wire::DatagramHeader, payload_crc) : sizeof common;
     std::memcpy(frame.data() + at, &sum, sizeof sum);

@@ -39,6 +39,7 @@ struct Direction {
   const Direction* back = nullptr;  // the other one, once its session was answered
   // Of its frames, where they have one; it is the ear's own, with the ends' keys.
   std::unique_ptr<wire::FrameSeal> seal;
+  bool encrypted = false;  // and payloads are
 
   // A tag that the attacker has read helps him nothing where there are seals: there he uses it.
   FrameTag known_tag() const { return forgeable || seal ? tag : FrameTag{}; }
@@ -85,6 +86,10 @@ class Ear {
 // A frame with both checksums right, in a session with this tag.
 std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
                                 FrameTag tag = {});
+// Of a frame of `way` that decode() has taken apart: its payload and its CRC become what its target
+// will have of it, which lies in `buffer` where it is encrypted. False: its seal does not fit.
+bool open_seal(const Direction& way, std::span<const std::byte> frame, wire::Header& header,
+               std::span<const std::byte>& payload, std::vector<std::byte>& buffer);
 // The same as one of `way`, with its tag and seal as far as the attacker may forge them.
 std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
                                 const Direction& way);

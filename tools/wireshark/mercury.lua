@@ -7,7 +7,7 @@
 --
 -- The CRCs of an open session's frames are combined with its tag, which only its ends know. The
 -- first frame of a session that is seen shows the tag; those with another one are shown as damaged.
--- Seals are shown as they are: only the ends have the keys.
+-- Seals and what is encrypted are shown as they are: only the ends have the keys.
 
 local mercury = Proto("mercury", "Mercury")
 
@@ -17,6 +17,7 @@ local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
 local kSealBytes = 16
 local kSealedFlag = 4
+local kEncryptedFlag = 64
 local kHello, kRefuse, kAck, kPush, kResult, kReset, kPart = 1, 3, 5, 8, 9, 14, 15
 
 local types = {
@@ -59,7 +60,9 @@ local f = {
   at_most = ProtoField.bool("mercury.flags.at_most", "Microseconds are a bound (ACK)", 16, nil, 0x0010),
   link_free = ProtoField.bool("mercury.flags.link_free", "Sender's link was idle", 16, nil, 0x0008),
   spread = ProtoField.bool("mercury.flags.spread", "Nobody hears at its source port", 16, nil, 0x0020),
+  encrypted = ProtoField.bool("mercury.flags.encrypted", "Encrypted", 16, nil, 0x0040),
   seal = ProtoField.bytes("mercury.seal", "Seal"),
+  ciphertext = ProtoField.bytes("mercury.ciphertext", "Encrypted payload"),
   payload_bytes = ProtoField.uint16("mercury.payload_bytes", "Payload bytes"),
   session = ProtoField.uint32("mercury.session", "Session", base.HEX),
   header_crc = ProtoField.uint32("mercury.header_crc", "Header CRC-32C", base.HEX),
@@ -95,6 +98,9 @@ local f = {
   has_parts = ProtoField.bool("mercury.hello.features.parts", "Parts", 32, nil, 0x0010),
   has_moves = ProtoField.bool("mercury.hello.features.moves", "Moves", 32, nil, 0x0020),
   has_source_ports = ProtoField.bool("mercury.hello.features.source_ports", "Source ports", 32, nil, 0x0040),
+  can_encrypt = ProtoField.bool("mercury.hello.features.can_encrypt", "Can encrypt", 32, nil, 0x0080),
+  asks_encryption = ProtoField.bool("mercury.hello.features.asks_encryption", "Asks for encryption", 32, nil, 0x0100),
+  has_confirmation = ProtoField.bool("mercury.hello.features.confirmation", "Confirmation", 32, nil, 0x0200),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -204,6 +210,9 @@ local function features(tvb, tree)
   item:add(f.has_parts, tvb)
   item:add(f.has_moves, tvb)
   item:add(f.has_source_ports, tvb)
+  item:add(f.can_encrypt, tvb)
+  item:add(f.asks_encryption, tvb)
+  item:add(f.has_confirmation, tvb)
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -424,6 +433,12 @@ local function chunk_header(tvb, tree, type)
     type == kPush and "from worker" or "contributors", tvb(38, 2):uint())
 end
 
+-- Parts are of what is encrypted already.
+local function is_encrypted(tvb)
+  local type = tvb(3, 1):uint()
+  return type > kRefuse and type ~= kPart and bit.band(tvb(4, 2):uint(), kEncryptedFlag) ~= 0
+end
+
 -- What stands before the payload: the header, and the seal if the frame says that it has one.
 local function head_bytes(tvb)
   local type = tvb(3, 1):uint()
@@ -435,7 +450,9 @@ end
 local function payload_crc(tvb, pinfo, tree, at, head)
   local item = tree:add(f.payload_crc, tvb(at, 4))
   local bytes = tvb:reported_len() - head
-  if not mercury.prefs.check_payload or bytes < 0 or tvb:captured_len() ~= head + bytes then return true end
+  if not mercury.prefs.check_payload or bytes < 0 or tvb:captured_len() ~= head + bytes or is_encrypted(tvb) then
+    return true
+  end
   local text = bytes > 0 and tvb(head):raw() or ""
   local tag = bit.bxor(crc32c(text), tvb(at, 4):uint()) % 0x100000000
   local fits = tag == expected_tag(tvb, pinfo, "payload", tag)
@@ -455,6 +472,7 @@ local function common_header(tvb, pinfo, tree, head)
   flags:add(f.link_free, tvb(4, 2))
   flags:add(f.at_most, tvb(4, 2))
   flags:add(f.spread, tvb(4, 2))
+  flags:add(f.encrypted, tvb(4, 2))
   tree:add(f.payload_bytes, tvb(6, 2))
   tree:add(f.session, tvb(8, 4))
   local tag = header_tag(tvb, head)
@@ -518,6 +536,9 @@ function mercury.dissector(tvb, pinfo, root)
     text = nil
   elseif tvb:captured_len() < tvb:reported_len() then
     text = "(payload not captured in full)"
+  elseif is_encrypted(tvb) then
+    if tvb:captured_len() > body_at then tree:add(f.ciphertext, tvb(body_at)) end
+    text = "(encrypted)"
   else
     local decode = body[type]
     if type == kResult then

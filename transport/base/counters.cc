@@ -63,6 +63,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_network", "the kernel or the network refused a frame: no route, filtered, unreachable"},
     {"sessions_opened", "handshakes completed"},
     {"sessions_sealed", "of them, those whose frames are authenticated"},
+    {"sessions_encrypted", "of these, those whose payloads are encrypted, too"},
     {"sessions_closed", "sessions closed, for any reason"},
     {"sessions_refused", "handshakes refused"},
     {"refusals_unsaid", "refusals beyond those that are sent in a second"},

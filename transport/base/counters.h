@@ -72,6 +72,7 @@ enum class Counter : uint16_t {
   // Events.
   kSessionsOpened,
   kSessionsSealed,
+  kSessionsEncrypted,
   kSessionsClosed,
   kSessionsRefused,
   kRefusalsUnsaid,

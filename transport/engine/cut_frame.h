@@ -22,6 +22,13 @@
 
 namespace mercury {
 
+// Where the payload of a datagram lies that is ready to leave.
+enum class Lies : uint8_t {
+  kWhereItWas,
+  kBehindHeader,  // and the seal: it was elsewhere, and is encrypted
+  kInCutFrame,    // with its header
+};
+
 class CutFrame {
  public:
   explicit CutFrame(uint32_t largest) : frame_(largest) {}

@@ -218,7 +218,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
   // --- frames in parts (engine_parts.h) ---
   // By value: a reference to the caller's header would keep that out of registers.
-  [[gnu::cold, gnu::noinline]] bool seal_or_cut(std::span<const std::byte> payload, uint64_t number,
+  [[gnu::cold, gnu::noinline]] Lies seal_or_cut(std::span<const std::byte> payload, uint64_t number,
                                                 std::byte* head,
                                                 const SessionEntry& entry) noexcept;
   [[gnu::cold, gnu::noinline]] bool send_in_parts(const SessionEntry& entry,
@@ -237,9 +237,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
   bool send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
                      uint32_t bytes) noexcept;
-  [[gnu::cold, gnu::noinline]] bool has_seal(const SessionEntry& entry, uint32_t tag,
-                                             uint64_t number,
-                                             std::span<const std::byte> payload) noexcept;
+  [[gnu::cold, gnu::noinline]] std::optional<Seals::Opened> open_seal(
+      const SessionEntry& entry, uint32_t tag, uint64_t number,
+      std::span<const std::byte> body) noexcept;
   static uint32_t bytes_on_wire(const OutgoingDatagram& datagram,
                                 const SessionEntry& entry) noexcept {
     return entry.head_bytes + static_cast<uint32_t>(datagram.payload.size());

@@ -197,15 +197,17 @@ void Engine<P, S>::on_open(SessionSlot slot) {
     entry.plain_tag = entry.tag.header;
   } else {
     entry.head_bytes += uint32_t{wire::kSealBytes};
-    entry.frame_flags |= wire::kFlagSealed;
+    entry.frame_flags |= entry.seals->flags();
     entry.seals_or_cuts = true;
     counters_.add(Counter::kSessionsSealed);
+    if (entry.seals->encrypted()) counters_.add(Counter::kSessionsEncrypted);
   }
   report(event::SessionOpened{entry.token, entry.session->answer()});
   if constexpr (StreamService<S>) {
     entry.has_streams = entry.session->streams() != nullptr;
     if (entry.has_streams) {
-      entry.session->streams()->borrow();
+      // What is decrypted lies in no memory of the port.
+      if (entry.seals == nullptr || !entry.seals->encrypted()) entry.session->streams()->borrow();
       service_.on_session_open(slot, entry.token);
     }
   }

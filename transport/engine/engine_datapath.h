@@ -115,8 +115,11 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     return;
   }
   if (header.tag != entry.plain_tag) [[unlikely]] {
-    if (!has_seal(entry, header.tag, header.packet_number, payload)) return;
-    payload = payload.subspan(wire::kSealBytes);
+    const uint64_t number = header.packet_number;
+    const std::optional<Seals::Opened> opened = open_seal(entry, header.tag, number, payload);
+    if (!opened) return;
+    payload = opened->payload;
+    header.payload_crc ^= opened->crc_mask;
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
     counters_.add(entry.session->reason_of_drop(header.packet_number));
@@ -134,21 +137,23 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
   }
 }
 
-// Whether a datagram without its session's plain tag has a seal that fits. If not, the drop is
+// Of a datagram without its session's plain tag. Nothing: it has no seal that fits, and the drop is
 // counted.
 template <Port P, Service S>
-bool Engine<P, S>::has_seal(const SessionEntry& entry, uint32_t tag, uint64_t number,
-                            std::span<const std::byte> payload) noexcept {
+std::optional<Seals::Opened> Engine<P, S>::open_seal(const SessionEntry& entry, uint32_t tag,
+                                                     uint64_t number,
+                                                     std::span<const std::byte> body) noexcept {
   if (entry.seals == nullptr || tag != entry.tag.header) {
     counters_.add(Counter::kDropHeaderCrc);
-  } else if (!entry.session->is_new(number)) {
-    counters_.add(entry.session->reason_of_drop(number));
-  } else if (!entry.seals->fits(number, sizeof(wire::DatagramHeader), payload)) {
-    counters_.add(Counter::kDropSeal);
-  } else {
-    return true;
+    return std::nullopt;
   }
-  return false;
+  if (!entry.session->is_new(number)) {
+    counters_.add(entry.session->reason_of_drop(number));
+    return std::nullopt;
+  }
+  const auto opened = entry.seals->open(number, sizeof(wire::DatagramHeader), body);
+  if (!opened) counters_.add(Counter::kDropSeal);
+  return opened;
 }
 
 // It has come over the path as any other: that nobody has room for it is nothing that the network
@@ -336,19 +341,24 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
-  wire::encode_datagram(header, frame.data);
   if (entry.seals_or_cuts) [[unlikely]] {
-    const std::byte* const payload =
-        datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
+    if (entry.seals != nullptr) header.payload_crc ^= entry.seals->crc_mask(header.packet_number);
     if (bytes > entry.whole_bytes) {  // its parts leave from where this side hears
       header.flags &= static_cast<uint16_t>(~wire::kFlagSpread);
-      wire::encode(header, frame.data);
     }
-    if (!seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry)) {
+    wire::encode(header, frame.data);
+    const std::byte* const payload =
+        datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
+    const Lies lies =
+        seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry);
+    if (lies == Lies::kBehindHeader) datagram.pin = nullptr;  // a ciphertext is of one session
+    if (lies == Lies::kInCutFrame) {
       port_.tx_cancel(frame);
       service_.charge(datagram.job, bytes);
       return send_in_parts(entry, bytes);
     }
+  } else {
+    wire::encode_datagram(header, frame.data);
   }
   if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.datagram_path, bytes);

@@ -19,9 +19,11 @@ void Engine<P, S>::receive_foreign(const RxFrame& frame, SessionEntry& entry,
   // comes, too.
   if (is_spread(header)) return;
   const bool on_host = frame.source.ip == port_.info().local.ip;
-  if (on_host != entry.on_host || !entry.session->is_newest(header, payload)) return;
+  if (on_host != entry.on_host) return;
+  const auto plain = entry.session->open_newest(header, payload);
+  if (!plain) return;
   if (header.type == wire::FrameType::kPathResponse) {
-    const auto data = wire::decode_path_data(payload.subspan(wire::kSealBytes));
+    const auto data = wire::decode_path_data(*plain);
     if (entry.check && entry.check->confirms(frame.source, data)) move(entry, frame.source);
   } else if (header.type != wire::FrameType::kPathChallenge) {  // each side asks for itself
     challenge(frame, entry, header.packet_number);

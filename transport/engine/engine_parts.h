@@ -10,16 +10,19 @@
 namespace mercury {
 
 // What is left to do to a datagram's frame, whose header stands at `head`; `payload` behind it, or
-// elsewhere. False: it lies in cut_, to go in parts.
+// elsewhere. Where it lies then.
 template <Port P, Service S>
-bool Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t number, std::byte* head,
+Lies Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t number, std::byte* head,
                                const SessionEntry& entry) noexcept {
+  const std::byte* const before = payload.data();
   if (entry.seals != nullptr) {  // of what travels: a program may write meanwhile
-    entry.seals->seal(number, sizeof(wire::DatagramHeader), head, payload);
+    payload = entry.seals->seal(number, sizeof(wire::DatagramHeader), head, payload);
   }
-  if (entry.head_bytes + payload.size() <= entry.whole_bytes) return true;
+  if (entry.head_bytes + payload.size() <= entry.whole_bytes) {
+    return payload.data() == before ? Lies::kWhereItWas : Lies::kBehindHeader;
+  }
   std::ranges::copy(payload, std::copy_n(head, entry.head_bytes, cut_.data()));
-  return false;
+  return Lies::kInCutFrame;
 }
 
 // The frame that lies in cut_, of so many `bytes`. False: the port has no room for all of its

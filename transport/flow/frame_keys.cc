@@ -28,6 +28,11 @@ Hash hash(const Hash& key, std::string_view domain, std::span<const std::byte> f
   return out;
 }
 
+// A header stands right before its body; it is read again, as it was sealed.
+std::span<const std::byte> header_before(std::span<const std::byte> body, size_t header_bytes) {
+  return {body.data() - header_bytes, header_bytes};
+}
+
 }  // namespace
 
 // A HELLO says how long it is, and an answer has one length: no two handshakes run into the same
@@ -40,18 +45,51 @@ FrameKeys derive_frame_keys(const wire::Key& key, std::span<const std::byte> hel
           hash(key, "mercury frames answering", all)};
 }
 
-void Seals::seal(uint64_t number, size_t header_bytes, std::byte* frame,
-                 std::span<const std::byte> payload, uint32_t piece) noexcept {
-  out_.seal(number, {frame, header_bytes}, payload, frame + header_bytes, piece);
+std::span<const std::byte> Seals::seal(uint64_t number, size_t header_bytes, std::byte* frame,
+                                       std::span<const std::byte> payload,
+                                       uint32_t piece) noexcept {
+  std::byte* const out = frame + header_bytes;
+  if (!encrypted_ || piece != 0) {
+    out_.seal(number, {frame, header_bytes}, payload, out, piece);
+    return payload;
+  }
+  out_.encrypt(number, {frame, header_bytes}, payload, out);
+  return {out + wire::kSealBytes, payload.size()};
 }
 
-// The header stands right before the seal; it is read again, as it was sealed.
-bool Seals::fits(uint64_t number, size_t header_bytes, std::span<const std::byte> body,
-                 uint32_t piece) noexcept {
+Seals::~Seals() { forget_plain(); }
+
+void Seals::encrypt(size_t largest_payload) {
+  encrypted_ = true;
+  plain_.resize(largest_payload);
+}
+
+void Seals::forget_plain() noexcept {
+  sodium_memzero(plain_.data(), plain_.size());
+  plain_ = {};
+}
+
+std::optional<Seals::Opened> Seals::open(uint64_t number, size_t header_bytes,
+                                         std::span<const std::byte> body, uint32_t piece) noexcept {
+  if (body.size() < wire::kSealBytes) return std::nullopt;
+  const std::span<const std::byte> header = header_before(body, header_bytes);
+  const std::span<const std::byte> payload = body.subspan(wire::kSealBytes);
+  if (!encrypted_ || piece != 0) {
+    if (!in_.fits(number, header, payload, body.data(), piece)) return std::nullopt;
+    return Opened{payload};
+  }
+  if (payload.size() > plain_.size() || !in_.decrypt(number, header, body, plain_.data())) {
+    return std::nullopt;
+  }
+  return Opened{std::span(plain_).first(payload.size()), in_.crc_mask(number)};
+}
+
+bool Seals::fits(const wire::Header& header, std::span<const std::byte> body) noexcept {
   if (body.size() < wire::kSealBytes) return false;
-  const std::byte* const seal = body.data();
-  return in_.fits(number, {seal - header_bytes, header_bytes}, body.subspan(wire::kSealBytes), seal,
-                  piece);
+  const std::span<const std::byte> head = header_before(body, wire::header_bytes(header.type));
+  const uint32_t piece = wire::seal_piece(header, body);
+  if (encrypted_ && piece == 0) return in_.fits_encrypted(header.packet_number, head, body);
+  return in_.fits(header.packet_number, head, body.subspan(wire::kSealBytes), body.data(), piece);
 }
 
 void wipe(FrameKeys& keys) noexcept { sodium_memzero(&keys, sizeof keys); }

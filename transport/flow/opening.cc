@@ -42,13 +42,13 @@ Status Opening::accept(const wire::Hello& hello, const wire::HelloAck& answer, c
   if (answer_.max_udp_payload == 0) answer_.max_udp_payload = max_udp_payload_;
   tag_ = derive_frame_tag(key, asked_, answer_.nonce);
   masks_ = derive_reset_masks(key, asked_, answer_.nonce);
-  if (has_seals(answer_)) make_seals(hello, key);
+  if (has_confirmation(answer_)) confirm_answer(hello, key);
   answer_due_ = true;
   accepted_ns_ = now_ns;
   return {};
 }
 
-void Opening::make_seals(const wire::Hello& hello, const wire::Key& key) {
+void Opening::confirm_answer(const wire::Hello& hello, const wire::Key& key) {
   std::array<std::byte, wire::kMaxHandshakeBytes> said{}, answered{};
   const size_t said_bytes = wire::encode(hello, said);
   answer_.confirmation.reset();
@@ -56,7 +56,7 @@ void Opening::make_seals(const wire::Hello& hello, const wire::Key& key) {
   FrameKeys keys = derive_frame_keys(key, std::span(said).first(said_bytes),
                                      std::span(answered).first(answered_bytes));
   answer_.confirmation = keys.confirmation;
-  seals_ = std::make_unique<Seals>(keys, passive_);
+  seals_ = seals_of(keys, answer_);
   wipe(keys);
 }
 
@@ -94,13 +94,13 @@ std::optional<uint64_t> Opening::round_trip_ns(uint64_t now_ns) const noexcept {
 }
 
 bool Opening::confirms(const wire::HelloAck& answer, std::span<const std::byte> body) {
-  if (!has_seals(answer)) return true;
+  if (!has_confirmation(answer)) return true;
   FrameKeys keys = derive_frame_keys(key_, hello_.body(), body.first(wire::kHelloAckBytes));
   const bool good =
       answer.confirmation && sodium_memcmp(keys.confirmation.data(), answer.confirmation->data(),
                                            keys.confirmation.size()) == 0;
   if (good) {
-    seals_ = std::make_unique<Seals>(keys, passive_);
+    seals_ = seals_of(keys, answer);
   } else {
     hearsay_ = "; an answer came that was altered on the way, or of one who read the wrong HELLO";
   }

@@ -58,7 +58,8 @@ class Opening {
   // once, as it may answer any of them.
   std::optional<uint64_t> round_trip_ns(uint64_t now_ns) const noexcept;
   // Active side: whether nothing of HELLO and this answer, of which `body` is what arrived, was
-  // altered on the way. True too where they say nothing of seals: then the proof alone shows it.
+  // altered on the way. True too where one side knows no confirmation: then the proof alone shows
+  // it.
   bool confirms(const wire::HelloAck& answer, std::span<const std::byte> body);
   // Active side: answered, and confirmed. Error: kVersionMismatch, a version that was not offered;
   // the peer is known, and can be told.
@@ -88,7 +89,10 @@ class Opening {
   uint32_t peer_number() const noexcept { return peer_number_; }
   const FrameTag& tag() const noexcept { return tag_; }
   Seals* seals() const noexcept { return seals_.get(); }  // null: frames have none
-  std::unique_ptr<Seals> take_seals() noexcept { return std::move(seals_); }
+  std::unique_ptr<Seals> take_seals() noexcept {
+    if (seals_) seals_->forget_plain();
+    return std::move(seals_);
+  }
   const wire::HelloAck& answer() const noexcept { return answer_; }  // given or received
   uint32_t features() const noexcept { return features_asked_ & answer_.features; }  // both sides'
   const std::string& hearsay() const noexcept { return hearsay_; }
@@ -97,9 +101,24 @@ class Opening {
   uint64_t peer_mask() const noexcept { return passive_ ? masks_.asking : masks_.answering; }
 
  private:
-  void make_seals(const wire::Hello& hello, const wire::Key& key);  // passive side
+  void confirm_answer(const wire::Hello& hello, const wire::Key& key);  // passive side
+  bool has_confirmation(const wire::HelloAck& answer) const noexcept {
+    constexpr uint32_t kEither = wire::kFeatureSeals | wire::kFeatureConfirmation;
+    return (features_asked_ & answer.features & kEither) != 0;
+  }
   bool has_seals(const wire::HelloAck& answer) const noexcept {
     return (features_asked_ & answer.features & wire::kFeatureSeals) != 0;
+  }
+  bool is_encrypted(const wire::HelloAck& answer) const noexcept {
+    return (features_asked_ & answer.features & wire::kFeatureCanEncrypt) != 0 &&
+           ((features_asked_ | answer.features) & wire::kFeatureAsksEncryption) != 0;
+  }
+  // Null: frames have none.
+  std::unique_ptr<Seals> seals_of(const FrameKeys& keys, const wire::HelloAck& answer) const {
+    if (!has_seals(answer)) return nullptr;
+    auto seals = std::make_unique<Seals>(keys, passive_);
+    if (is_encrypted(answer)) seals->encrypt(max_udp_payload_);
+    return seals;
   }
 
   FrameTag tag_;

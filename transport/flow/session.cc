@@ -302,9 +302,9 @@ bool Session::reset(uint64_t now_ns) {
   return true;
 }
 
-bool Session::is_newest(const wire::Header& header,
-                        std::span<const std::byte> payload) const noexcept {
-  return impl_->is_newest(header, payload);
+std::optional<std::span<const std::byte>> Session::open_newest(
+    const wire::Header& header, std::span<const std::byte> body) noexcept {
+  return impl_->open_newest(header, body);
 }
 uint32_t Session::build_challenge(std::span<std::byte> out, uint64_t data) noexcept {
   return impl_->build_path_data(out, wire::FrameType::kPathChallenge, data);

@@ -189,13 +189,15 @@ class Session {
   // After on_closed: CLOSE once more, for whoever goes on sending, if this side ended the session
   // or gave it up. 0: nobody can wait for it. `out` as build's.
   uint32_t repeat_close(std::span<std::byte> out);
-  // After that: for whoever answers with it and must know the peer's frames. seals() is then null.
+  // After that: for whoever answers with it and must know the peer's frames, and opens none.
+  // seals() is then null.
   std::unique_ptr<Seals> take_seals() noexcept;
   // --- an address that changes ---------------------------------------------------------------
-  // Of a decoded frame of any type that has come from another address than the peer's: whether it
-  // is the peer's, and newer than all that were taken. Only of frames with seals, where both sides
-  // have kFeatureMoves, it is known.
-  bool is_newest(const wire::Header& header, std::span<const std::byte> payload) const noexcept;
+  // The payload of a decoded frame of any type that has come from another address than the peer's,
+  // valid until the next frame, if it is the peer's and newer than all that were taken. Only of
+  // frames with seals, where both sides have kFeatureMoves, it is known. `body`: seal and payload.
+  std::optional<std::span<const std::byte>> open_newest(const wire::Header& header,
+                                                        std::span<const std::byte> body) noexcept;
   // A PATH_CHALLENGE for there; `out` as build's. Its bytes.
   uint32_t build_challenge(std::span<std::byte> out, uint64_t data) noexcept;
   // The peer has answered from there. `max_udp_payload`: this port's limit for the path there;

@@ -71,7 +71,8 @@ struct Session::Impl {
   // Receiving (session_receive.cc).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 const Arrival& arrival);
-  [[gnu::cold]] bool has_seal(const wire::Header& header, std::span<const std::byte> payload);
+  [[gnu::cold]] std::optional<Seals::Opened> open_seal(const wire::Header& header,
+                                                       std::span<const std::byte> body);
   void on_hello_again(std::span<const std::byte> payload);
   bool shows_hello(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
@@ -152,8 +153,8 @@ struct Session::Impl {
   bool takes_moves() const noexcept {  // who has moved shows it by its seals
     return (opening.features() & wire::kFeatureMoves) != 0 && opening.seals() != nullptr;
   }
-  [[gnu::cold]] bool is_newest(const wire::Header& header,
-                               std::span<const std::byte> payload) const noexcept;
+  [[gnu::cold]] std::optional<std::span<const std::byte>> open_newest(
+      const wire::Header& header, std::span<const std::byte> body) noexcept;
   [[gnu::cold]] void on_path_data(const wire::Header& header, std::span<const std::byte> payload,
                                   uint64_t now_ns);
   [[gnu::cold]] uint32_t build_path_data(std::span<std::byte> out, wire::FrameType type,

@@ -22,11 +22,14 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropHeaderCrc);
     return;
   }
+  uint32_t crc = header.payload_crc;
   if (tagged && opening.seals() != nullptr) [[unlikely]] {
-    if (!has_seal(header, payload)) return;
-    payload = payload.subspan(wire::kSealBytes);
+    const std::optional<Seals::Opened> opened = open_seal(header, payload);
+    if (!opened) return;
+    payload = opened->payload;
+    crc ^= opened->crc_mask;
   }
-  if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != header.payload_crc) {
+  if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != crc) {
     count(Counter::kDropPayloadCrc);
     return;
   }
@@ -69,16 +72,16 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
   }
 }
 
-// Whether a frame's seal fits. If not, the drop is counted.
-bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::byte> payload) {
+// Nothing: its seal does not fit, and the drop is counted.
+std::optional<Seals::Opened> Session::Impl::open_seal(const wire::Header& header,
+                                                      std::span<const std::byte> body) {
   if (!acks_out.is_new(header.packet_number)) {
     count(acks_out.reason_of_drop(header.packet_number));
-  } else if (!opening.seals()->fits(header, payload)) {
-    count(Counter::kDropSeal);
-  } else {
-    return true;
+    return std::nullopt;
   }
-  return false;
+  const auto opened = opening.seals()->open(header, body);
+  if (!opened) count(Counter::kDropSeal);
+  return opened;
 }
 
 void Session::Impl::confirm() {
@@ -212,11 +215,15 @@ bool Session::Impl::on_source_ports(std::span<const std::byte> payload) {
   return true;
 }
 
-bool Session::Impl::is_newest(const wire::Header& header,
-                              std::span<const std::byte> payload) const noexcept {
-  return state == State::kOpen && opening.confirmed() && takes_moves() &&
-         header.tag == opening.tag().header && header.packet_number > acks_out.largest() &&
-         acks_out.is_new(header.packet_number) && opening.seals()->fits(header, payload);
+std::optional<std::span<const std::byte>> Session::Impl::open_newest(
+    const wire::Header& header, std::span<const std::byte> body) noexcept {
+  const bool newest = state == State::kOpen && opening.confirmed() && takes_moves() &&
+                      header.tag == opening.tag().header &&
+                      header.packet_number > acks_out.largest() &&
+                      acks_out.is_new(header.packet_number);
+  if (!newest) return std::nullopt;
+  const std::optional<Seals::Opened> opened = opening.seals()->open(header, body);
+  return opened ? std::optional(opened->payload) : std::nullopt;
 }
 
 // From the peer, where it is known to be. A response from there is one that came too late.

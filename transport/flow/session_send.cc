@@ -145,10 +145,12 @@ uint32_t Session::Impl::finish_summed(std::span<std::byte> out, wire::Header hea
 uint32_t Session::Impl::finish_sealed(std::span<std::byte> out, wire::Header header,
                                       size_t body_bytes) noexcept {
   const std::span<std::byte> body = out.subspan(head_bytes(), body_bytes);
-  header.flags |= wire::kFlagSealed;
+  Seals& seals = *opening.seals();
+  header.flags |= seals.flags();
   header.payload_bytes = static_cast<uint16_t>(wire::kSealBytes + body_bytes);
+  header.payload_crc ^= seals.crc_mask(header.packet_number);
   wire::encode(header, out.data());
-  opening.seals()->seal(header.packet_number, kPlainBytes, out.data(), body);
+  seals.seal(header.packet_number, kPlainBytes, out.data(), body);
   return head_bytes() + static_cast<uint32_t>(body_bytes);
 }
 

@@ -128,12 +128,13 @@ inline constexpr uint32_t kGrantUnitBytes = 128;
 inline constexpr uint64_t kIdleGrantNs = 100'000;
 
 enum Flag : uint16_t {
-  kFlagAckNow = 1,    // the receiver acknowledges at once
-  kFlagService = 2,   // datagram: the service's
-  kFlagSealed = 4,    // a seal stands behind the header (seal.h): for who looks on, not believed
-  kFlagLinkFree = 8,  // datagram: its sender's link was idle since the session's one before it
-  kFlagAtMost = 16,   // ACK: of its microseconds some may have been the network's
-  kFlagSpread = 32,   // datagram: from a port at which nobody hears (source_ports.h)
+  kFlagAckNow = 1,      // the receiver acknowledges at once
+  kFlagService = 2,     // datagram: the service's
+  kFlagSealed = 4,      // a seal stands behind the header (seal.h): for who looks on, not believed
+  kFlagLinkFree = 8,    // datagram: its sender's link was idle since the session's one before it
+  kFlagAtMost = 16,     // ACK: of its microseconds some may have been the network's
+  kFlagSpread = 32,     // datagram: from a port at which nobody hears (source_ports.h)
+  kFlagEncrypted = 64,  // what stands behind the seal is encrypted: for who looks on, not believed
 };
 
 constexpr bool is_datagram(FrameType type) {

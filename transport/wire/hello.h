@@ -31,6 +31,10 @@ enum Feature : uint32_t {
   kFeatureParts = 16,        // frames that are more than the path carries come in parts (part.h)
   kFeatureMoves = 32,        // where frames have seals a peer's address may change (path_data.h)
   kFeatureSourcePorts = 64,  // datagrams come from ports that SOURCE_PORTS told (source_ports.h)
+  // Frames with seals can be encrypted, too. They are where both sides can, and either asks for it.
+  kFeatureCanEncrypt = 128,
+  kFeatureAsksEncryption = 256,
+  kFeatureConfirmation = 512,  // HELLO_ACK has a confirmation where frames have no seals, too
 };
 
 inline constexpr size_t kMaxReason = 255;
@@ -78,8 +82,8 @@ struct HelloAck {
   uint32_t incarnation = 0;
   Nonce nonce{};
   Proof proof{};  // over the HELLO's nonce as well
-  // Where both sides have kFeatureSeals: of all that stands in HELLO and HELLO_ACK
-  // (flow/frame_keys.h).
+  // Where both sides have kFeatureSeals or kFeatureConfirmation: of all that stands in HELLO and
+  // HELLO_ACK (flow/frame_keys.h).
   std::optional<Proof> confirmation;
 };
 // Of a HELLO_ACK, what the confirmation is of.

@@ -3,6 +3,7 @@
 #include <intel-ipsec-mb.h>
 #include <sodium.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -35,6 +36,7 @@ constexpr size_t kSaltBytes = sizeof(Be32);
 constexpr size_t kKeyBytes = 16;
 constexpr size_t kNonceBytes = kSaltBytes + sizeof(Be64);
 static_assert(kNonceBytes == IMB_GCM_IV_DATA_LEN);
+using GcmNonce = std::array<unsigned char, kNonceBytes>;
 
 // The key of 2^32 packet numbers.
 struct GenerationKey {
@@ -46,6 +48,20 @@ struct GenerationKey {
 constexpr uint32_t generation_of(uint64_t packet_number) {
   return static_cast<uint32_t>(packet_number >> 32);
 }
+
+GcmNonce nonce_of(const GenerationKey& key, uint64_t packet_number, uint32_t piece) noexcept {
+  GcmNonce nonce;
+  const Be64 number(packet_number);
+  const Be32 fixed(key.salt.value() ^ piece);
+  std::memcpy(nonce.data(), &fixed, kSaltBytes);
+  std::memcpy(nonce.data() + kSaltBytes, &number, sizeof number);
+  return nonce;
+}
+
+const uint8_t* octets(const std::byte* bytes) noexcept {
+  return reinterpret_cast<const uint8_t*>(bytes);
+}
+uint8_t* octets(std::byte* bytes) noexcept { return reinterpret_cast<uint8_t*>(bytes); }
 
 // The key, then the salt.
 void derive(const SealSecret& secret, uint32_t generation, const IMB_MGR* library,
@@ -71,10 +87,15 @@ void derive(const SealSecret& secret, uint32_t generation, const IMB_MGR* librar
 struct FrameSeal::Keys {
   explicit Keys(const SealSecret& s) noexcept : secret(s) {
     for (uint32_t i = 0; i < keys.size(); ++i) derive(secret, i, library, keys[i]);
+    constexpr std::string_view kDomain = "mercury frame crc";
+    crypto_generichash(mask_key.data(), mask_key.size(),
+                       reinterpret_cast<const unsigned char*>(kDomain.data()), kDomain.size(),
+                       secret.data(), secret.size());
   }
   ~Keys() {
     sodium_memzero(keys.data(), sizeof keys);
     sodium_memzero(secret.data(), secret.size());
+    sodium_memzero(mask_key.data(), mask_key.size());
   }
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
@@ -90,6 +111,7 @@ struct FrameSeal::Keys {
   std::array<GenerationKey, 2> keys{};
   const IMB_MGR* const library = wire::library();
   SealSecret secret;
+  std::array<unsigned char, crypto_shorthash_KEYBYTES> mask_key{};
 };
 
 bool can_seal() noexcept { return library() != nullptr; }
@@ -101,21 +123,15 @@ void FrameSeal::seal(uint64_t packet_number, std::span<const std::byte> header,
                      std::span<const std::byte> payload, std::byte* out, uint32_t piece) noexcept {
   const GenerationKey& key = keys_->of(packet_number);
   const IMB_MGR* const library = keys_->library;
-  std::array<unsigned char, kNonceBytes> nonce;
-  const Be64 number(packet_number);
-  const Be32 fixed(key.salt.value() ^ piece);
-  std::memcpy(nonce.data(), &fixed, kSaltBytes);
-  std::memcpy(nonce.data() + kSaltBytes, &number, sizeof number);
+  const GcmNonce nonce = nonce_of(key, packet_number, piece);
   gcm_context_data context;
   IMB_AES128_GMAC_INIT(library, &key.expanded, &context, nonce.data(), nonce.size());
-  IMB_AES128_GMAC_UPDATE(library, &key.expanded, &context,
-                         reinterpret_cast<const uint8_t*>(header.data()), header.size());
+  IMB_AES128_GMAC_UPDATE(library, &key.expanded, &context, octets(header.data()), header.size());
   if (!payload.empty()) {
-    IMB_AES128_GMAC_UPDATE(library, &key.expanded, &context,
-                           reinterpret_cast<const uint8_t*>(payload.data()), payload.size());
+    IMB_AES128_GMAC_UPDATE(library, &key.expanded, &context, octets(payload.data()),
+                           payload.size());
   }
-  IMB_AES128_GMAC_FINALIZE(library, &key.expanded, &context, reinterpret_cast<uint8_t*>(out),
-                           kSealBytes);
+  IMB_AES128_GMAC_FINALIZE(library, &key.expanded, &context, octets(out), kSealBytes);
 }
 
 bool FrameSeal::fits(uint64_t packet_number, std::span<const std::byte> header,
@@ -124,6 +140,61 @@ bool FrameSeal::fits(uint64_t packet_number, std::span<const std::byte> header,
   std::array<std::byte, kSealBytes> expected;
   this->seal(packet_number, header, payload, expected.data(), piece);
   return sodium_memcmp(expected.data(), seal, kSealBytes) == 0;
+}
+
+void FrameSeal::encrypt(uint64_t packet_number, std::span<const std::byte> header,
+                        std::span<const std::byte> payload, std::byte* out) noexcept {
+  const GenerationKey& key = keys_->of(packet_number);
+  const GcmNonce nonce = nonce_of(key, packet_number, 0);
+  gcm_context_data context;
+  IMB_AES128_GCM_ENC(keys_->library, &key.expanded, &context, octets(out + kSealBytes),
+                     octets(payload.data()), payload.size(), nonce.data(), octets(header.data()),
+                     header.size(), octets(out), kSealBytes);
+}
+
+bool FrameSeal::fits_encrypted(uint64_t packet_number, std::span<const std::byte> header,
+                               std::span<const std::byte> sealed) noexcept {
+  const GenerationKey& key = keys_->of(packet_number);
+  const IMB_MGR* const library = keys_->library;
+  const GcmNonce nonce = nonce_of(key, packet_number, 0);
+  gcm_context_data context;
+  IMB_AES128_GCM_INIT(library, &key.expanded, &context, nonce.data(), octets(header.data()),
+                      header.size());
+  std::array<std::byte, 512> plain;
+  for (std::span<const std::byte> left = sealed.subspan(kSealBytes); !left.empty();) {
+    const std::span<const std::byte> piece = left.first(std::min(left.size(), plain.size()));
+    IMB_AES128_GCM_DEC_UPDATE(library, &key.expanded, &context, octets(plain.data()),
+                              octets(piece.data()), piece.size());
+    left = left.subspan(piece.size());
+  }
+  std::array<std::byte, kSealBytes> expected;
+  IMB_AES128_GCM_DEC_FINALIZE(library, &key.expanded, &context, octets(expected.data()),
+                              kSealBytes);
+  sodium_memzero(plain.data(), plain.size());
+  return sodium_memcmp(expected.data(), sealed.data(), kSealBytes) == 0;
+}
+
+bool FrameSeal::decrypt(uint64_t packet_number, std::span<const std::byte> header,
+                        std::span<const std::byte> sealed, std::byte* plain) noexcept {
+  const GenerationKey& key = keys_->of(packet_number);
+  const GcmNonce nonce = nonce_of(key, packet_number, 0);
+  const std::span<const std::byte> hidden = sealed.subspan(kSealBytes);
+  std::array<std::byte, kSealBytes> expected;
+  gcm_context_data context;
+  IMB_AES128_GCM_DEC(keys_->library, &key.expanded, &context, octets(plain), octets(hidden.data()),
+                     hidden.size(), nonce.data(), octets(header.data()), header.size(),
+                     octets(expected.data()), kSealBytes);
+  return sodium_memcmp(expected.data(), sealed.data(), kSealBytes) == 0;
+}
+
+uint32_t FrameSeal::crc_mask(uint64_t packet_number) const noexcept {
+  const Be64 number(packet_number);
+  std::array<unsigned char, crypto_shorthash_BYTES> hash{};
+  crypto_shorthash(hash.data(), reinterpret_cast<const unsigned char*>(&number), sizeof number,
+                   keys_->mask_key.data());
+  Be32 mask;
+  std::memcpy(&mask, hash.data(), sizeof mask);
+  return mask.value();
 }
 
 }  // namespace mercury::wire

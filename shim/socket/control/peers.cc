@@ -363,18 +363,22 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
 
 uint32_t Peers::own_features() const {
   return wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves |
-         own_seals();
+         wire::kFeatureConfirmation | own_seals();
 }
 
 uint32_t Peers::own_seals() const {
-  return seal_feature(policy_.authentication, kSocketService, policy_.key);
+  return seal_features(policy_.authentication, kSocketService, policy_.key);
 }
 
 Status Peers::check_features(const Endpoint& remote, uint32_t features) {
   Status agreed = check_seals(policy_.authentication, kSocketService, policy_.key, features);
   if (!agreed) {
-    note(remote, "refused: its frames are not authenticated (sockets.authentication)");
-  } else if ((own_seals() & ~features) != 0 && unauthenticated_.size() < policy_.max_hosts &&
+    note(remote, std::string("refused: its frames are not ") +
+                     (policy_.authentication == Authentication::kEncrypted ? "encrypted"
+                                                                           : "authenticated") +
+                     " (sockets.authentication)");
+  } else if ((own_seals() & ~features & wire::kFeatureSeals) != 0 &&
+             unauthenticated_.size() < policy_.max_hosts &&
              unauthenticated_.insert(remote.ip).second) {
     note(remote,
          "its frames are not authenticated: its release is older, or it has them off "

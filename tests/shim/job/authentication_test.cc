@@ -14,7 +14,8 @@ namespace {
 using enum Authentication;
 
 constexpr uint32_t kOurs = wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts |
-                           wire::kFeatureMoves | wire::kFeatureSourcePorts;
+                           wire::kFeatureMoves | wire::kFeatureSourcePorts |
+                           wire::kFeatureConfirmation;
 
 // What the host of a worker says, and that of its server.
 using Pair = std::pair<Authentication, Authentication>;
@@ -26,11 +27,15 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
     asks.authentication = GetParam().first;
     serves.authentication = GetParam().second;
     serves.known = {{"train", secret, 0}};
+    asks.wire_features = asks_features;
+    serves.wire_features = serves_features;
     hosts.add(1, 1, asks);
     hosts.add(2, 1, serves);
     hosts.answered = [this](const wire::Hello& asked, wire::HelloAck& answer) {
       if (strip_) answer.features &= ~uint32_t{wire::kFeatureSeals};
-      features_.push_back(asked.features & answer.features);
+      features_.push_back(asked.features & answer.features &
+                          ~uint32_t{wire::kFeatureAsksEncryption});
+      asks_ = asks_ || ((asked.features | answer.features) & wire::kFeatureAsksEncryption) != 0;
     };
     OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
     request.secret = secret;
@@ -44,8 +49,10 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
            std::all_of(features_.begin(), features_.end(),
                        [features](uint32_t have) { return have == features; });
   }
+  bool either_asks() const { return asks_; }
   // Somebody on the path takes the offer out of every answer.
   void strip_answers() { strip_ = true; }
+  uint32_t asks_features = ~uint32_t{0}, serves_features = ~uint32_t{0};  // of their releases
   size_t lines_with(const std::string& text) const {
     return static_cast<size_t>(
         std::count_if(hosts.log.begin(), hosts.log.end(),
@@ -54,6 +61,7 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
 
  private:
   bool strip_ = false;
+  bool asks_ = false;
   std::vector<uint32_t> features_;
 };
 
@@ -61,14 +69,29 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
 
 using BothHaveIt = AuthenticationTest;
 EACH(BothHaveIt, Pair{kOffered, kOffered}, Pair{kOffered, kRequired}, Pair{kRequired, kOffered},
-     Pair{kRequired, kRequired});
+     Pair{kRequired, kRequired}, Pair{kEncrypted, kOffered}, Pair{kRequired, kEncrypted});
 
 TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(kOurs | wire::kFeatureSeals));
+  EXPECT_TRUE(all_have(kOurs | wire::kFeatureSeals | wire::kFeatureCanEncrypt));
+  EXPECT_EQ(either_asks(), GetParam().first == kEncrypted || GetParam().second == kEncrypted);
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
+  expect_nothing_left();
+}
+
+using OneEncrypts = AuthenticationTest;
+EACH(OneEncrypts, Pair{kEncrypted, kRequired}, Pair{kOffered, kEncrypted});
+
+TEST_P(OneEncrypts, AReleaseThatCannotIsRefusedAndToldWhy) {
+  (GetParam().first == kEncrypted ? serves_features : asks_features) &=
+      ~uint32_t{wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption};
+  ProgramModel& program = open();
+  hosts.run();
+  EXPECT_FALSE(program.is_open());
+  EXPECT_EQ(program.open_code, Errc::kUnsupported) << program.open_text;
+  EXPECT_TRUE(says(program.open_text, "authentication = \"encrypted\"")) << program.open_text;
   expect_nothing_left();
 }
 

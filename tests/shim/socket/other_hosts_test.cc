@@ -6,8 +6,8 @@ namespace {
 
 using OtherHosts = SocketManagerTest;
 
-constexpr uint32_t kOurs =
-    wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves;
+constexpr uint32_t kOurs = wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts |
+                           wire::kFeatureMoves | wire::kFeatureConfirmation;
 
 TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};
@@ -504,7 +504,7 @@ TEST_F(OtherHosts, AHostWithoutEnginesHasOnlyItself) {
 // --- Authenticated frames ------------------------------------------------------------------------
 
 TEST_F(OtherHosts, SealsAreOfferedWhereTheConfigurationSaysSoAndThereIsASecret) {
-  constexpr uint32_t kAll = kOurs | wire::kFeatureSeals;
+  constexpr uint32_t kAll = kOurs | wire::kFeatureSeals | wire::kFeatureCanEncrypt;
   policy.authentication = Authentication::kOffered;
   connect(1, kServer);
   const auto asked = take<command::Connect>();
@@ -537,6 +537,22 @@ TEST_F(OtherHosts, AHostWithoutSealsIsNamedOnceWhereTheyAreOffered) {
   ASSERT_EQ(notices.size(), 1U);
   EXPECT_NE(notices[0].find("10.0.0.2"), std::string::npos) << notices[0];
   EXPECT_NE(notices[0].find("not authenticated"), std::string::npos) << notices[0];
+}
+
+TEST_F(OtherHosts, AHostThatCannotEncryptIsRefusedWhereThatIsAskedFor) {
+  policy.authentication = Authentication::kEncrypted;
+  const auto connecting = connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  EXPECT_EQ(asked.hello.features,
+            kOurs | wire::kFeatureSeals | wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption);
+  wire::HelloAck answer = answer_to(asked.hello);
+  answer.features = kOurs | wire::kFeatureSeals;
+  answer.proof = prove(policy.key, asked.hello.nonce, answer);
+  tell(event::SessionOpened{asked.token, answer});
+  EXPECT_EQ(take<command::CloseSession>().token, asked.token);
+  EXPECT_EQ(connecting->kind(), ReplyKind::kKernel);
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_NE(notices[0].find("its frames are not encrypted"), std::string::npos) << notices[0];
 }
 
 TEST_F(OtherHosts, AHostWithoutSealsIsRefusedWhereTheyAreRequired) {

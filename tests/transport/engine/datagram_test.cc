@@ -192,7 +192,9 @@ struct InParts : Lab {
 
 TEST(DatagramsInParts, ArriveWithAndWithoutSeals) {
   for (const uint32_t features :
-       {uint32_t{wire::kFeatureParts}, wire::kFeatureParts | wire::kFeatureSeals}) {
+       {uint32_t{wire::kFeatureParts}, wire::kFeatureParts | wire::kFeatureSeals,
+        wire::kFeatureParts | wire::kFeatureSeals | wire::kFeatureCanEncrypt |
+            wire::kFeatureAsksEncryption}) {
     SCOPED_TRACE(features);
     InParts lab(features);
     lab.post(200, kLarge);

@@ -59,8 +59,13 @@ struct Last {
 };
 
 // The forger has read a frame and knows the session's tag by it, and sends in the peer's name.
-TEST(Farewell, WhereFramesHaveSealsAForgedOneIsAnsweredNothingAndTheHonestOneIs) {
-  Unheard lab(2, wire::kFeatureStreams | wire::kFeatureSeals);
+class FarewellToForgers : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(SealedAndEncrypted, FarewellToForgers,
+                         testing::Values(0U,
+                                         wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption));
+
+TEST_P(FarewellToForgers, AForgedFrameIsAnsweredNothingAndTheHonestOneIs) {
+  Unheard lab(2, wire::kFeatureStreams | wire::kFeatureSeals | GetParam());
   ASSERT_EQ(lab.a().counters->get(Counter::kSessionsSealed), 1U);
   Last last(lab);
   lab.network.block(sim::HostId(1), sim::HostId(0));  // what `b` says is heard by him alone

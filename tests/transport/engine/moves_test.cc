@@ -24,6 +24,7 @@ constexpr uint64_t kMs = 1'000'000, kSecond = 1'000 * kMs;
 constexpr Token kToken = 7;
 constexpr uint32_t kSealed =
     wire::kFeatureStreams | wire::kFeatureSeals | wire::kFeatureMoves | wire::kFeatureResets;
+constexpr uint32_t kEncrypted = kSealed | wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption;
 
 template <class P>
 class Translator {
@@ -174,7 +175,20 @@ struct Lab {
 // --- On any port ---------------------------------------------------------------------------------
 
 template <class World>
-struct Moves : testing::Test, Lab<World> {};
+struct Moves : testing::Test, Lab<World> {
+  void go_to_other_addresses(uint32_t features) {
+    this->open(features, features);
+    for (uint16_t i = 0; i < 3; ++i) {
+      this->echo_until_half(4'000'000);
+      const auto host = static_cast<uint8_t>(i % 2 == 0 ? 4 : 3);
+      this->translator->appear_as(
+          this->world.open(host, static_cast<uint16_t>(7480 + i), this->nobodys));
+      EXPECT_TRUE(this->run([&] { return this->all_back(); }));
+      EXPECT_EQ(this->of_b(Counter::kPeersMoved), i + 1U);
+    }
+    EXPECT_TRUE(this->a().closed.empty() && this->b().closed.empty());
+  }
+};
 TYPED_TEST_SUITE_P(Moves);
 
 TYPED_TEST_P(Moves, ASealedSessionGoesOnAtAnotherPort) {
@@ -189,20 +203,11 @@ TYPED_TEST_P(Moves, ASealedSessionGoesOnAtAnotherPort) {
   EXPECT_TRUE(this->a().moved.empty());
 }
 
-TYPED_TEST_P(Moves, AndAtAnotherAddress) {
-  this->open();
-  for (uint16_t i = 0; i < 3; ++i) {
-    this->echo_until_half(4'000'000);
-    const auto host = static_cast<uint8_t>(i % 2 == 0 ? 4 : 3);
-    this->translator->appear_as(
-        this->world.open(host, static_cast<uint16_t>(7480 + i), this->nobodys));
-    EXPECT_TRUE(this->run([&] { return this->all_back(); }));
-    EXPECT_EQ(this->of_b(Counter::kPeersMoved), i + 1U);
-  }
-  EXPECT_TRUE(this->a().closed.empty() && this->b().closed.empty());
-}
+TYPED_TEST_P(Moves, AndAtAnotherAddress) { this->go_to_other_addresses(kSealed); }
+TYPED_TEST_P(Moves, SoDoesAnEncryptedOne) { this->go_to_other_addresses(kEncrypted); }
 
-REGISTER_TYPED_TEST_SUITE_P(Moves, ASealedSessionGoesOnAtAnotherPort, AndAtAnotherAddress);
+REGISTER_TYPED_TEST_SUITE_P(Moves, ASealedSessionGoesOnAtAnotherPort, AndAtAnotherAddress,
+                            SoDoesAnEncryptedOne);
 INSTANTIATE_TYPED_TEST_SUITE_P(Sim, Moves, SimWorld);
 INSTANTIATE_TYPED_TEST_SUITE_P(Uring, Moves, UringWorld);
 

@@ -71,6 +71,10 @@ void goes_on(uint32_t features) {
 }
 TEST(Parts, ASessionGoesOnWhenItsPathCarriesLess) { goes_on(kFeatures); }
 TEST(Parts, SoDoesOneWithSeals) { goes_on(kFeatures | wire::kFeatureSeals); }
+TEST(Parts, SoDoesOneThatIsEncrypted) {
+  goes_on(kFeatures | wire::kFeatureSeals | wire::kFeatureCanEncrypt |
+          wire::kFeatureAsksEncryption);
+}
 
 TEST(Parts, AShorterOneIsFoundToo) {
   Shrinking lab;

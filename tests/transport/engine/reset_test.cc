@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t kFeatures = wire::kFeatureStreams | wire::kFeatureResets;
 constexpr uint32_t kSealed = kFeatures | wire::kFeatureSeals;
+constexpr uint32_t kEncrypted = kSealed | wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption;
 
 ResetKeys life(unsigned char number) {
   ResetKeys keys;
@@ -84,7 +85,7 @@ struct Restarts : Lab {
 };
 
 class Reset : public testing::TestWithParam<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(PlainAndSealed, Reset, testing::Values(kFeatures, kSealed));
+INSTANTIATE_TEST_SUITE_P(PlainAndSealed, Reset, testing::Values(kFeatures, kSealed, kEncrypted));
 
 TEST_P(Reset, APeerLearnsOfARestartInARoundTripOfItsNextFrame) {
   Restarts lab(GetParam(), GetParam());

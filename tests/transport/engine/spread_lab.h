@@ -16,6 +16,8 @@ namespace mercury::post {
 
 inline constexpr uint32_t kFeatures = wire::kFeatureSourcePorts | wire::kFeatureResets;
 inline constexpr uint32_t kSealed = kFeatures | wire::kFeatureSeals | wire::kFeatureMoves;
+inline constexpr uint32_t kEncrypted =
+    kSealed | wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption;
 inline constexpr PortRange kPorts{7600, 3};  // beside the one at which `a` hears
 
 inline sim::SimPortConfig from(const PortRange& ports) {

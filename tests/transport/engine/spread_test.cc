@@ -15,7 +15,7 @@ namespace mercury::post {
 namespace {
 
 class Ports : public testing::TestWithParam<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(PlainAndSealed, Ports, testing::Values(kFeatures, kSealed));
+INSTANTIATE_TEST_SUITE_P(PlainAndSealed, Ports, testing::Values(kFeatures, kSealed, kEncrypted));
 
 TEST_P(Ports, TakeTurnsWithDatagramsAndNothingElse) {
   Spread lab;

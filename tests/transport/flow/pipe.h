@@ -38,6 +38,8 @@ struct Weather {
 };
 
 inline constexpr uint64_t kSecond = 1'000'000'000;
+inline constexpr uint32_t kEncryption =
+    wire::kFeatureSeals | wire::kFeatureCanEncrypt | wire::kFeatureAsksEncryption;
 inline constexpr uint32_t kChunkPayload = 1000;
 
 class Net;
@@ -186,9 +188,10 @@ class Net {
     if (host[0].with_streams) hello.features |= wire::kFeatureStreams;
     host[0].session->connect(hello, key, now_ns);
   }
-  void with_seals() {
-    features |= wire::kFeatureSeals;
-    host[1].answer.features |= wire::kFeatureSeals;
+  void with_seals(bool encrypted = false) {
+    const uint32_t both = encrypted ? kEncryption : wire::kFeatureSeals;
+    features |= both;
+    host[1].answer.features |= both;
   }
   void send(int from, std::span<const std::byte> frame) {
     ++host[static_cast<size_t>(from)].frames_sent;
@@ -304,6 +307,7 @@ inline void Host::send_datagram() {
   header.packet_number =
       session->on_send_datagram(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
   header.flags = session->datagram_flags();
+  if (seals != nullptr) header.payload_crc ^= seals->crc_mask(header.packet_number);
   in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
   if (seals != nullptr) {
@@ -357,13 +361,15 @@ inline void Host::receive(Bytes& frame) {
     session->on_frame(header, payload, net_.now_ns);
     return;
   }
-  Seals* const seals = session->seals();
-  if (seals != nullptr &&
-      !seals->fits(header.packet_number, sizeof(wire::DatagramHeader), payload)) {
-    counters.add(Counter::kDropSeal);
-    return;
+  if (session->seals() != nullptr) {
+    const auto plain = session->seals()->open(header, payload);
+    if (!plain) {
+      counters.add(Counter::kDropSeal);
+      return;
+    }
+    payload = plain->payload;
+    header.payload_crc ^= plain->crc_mask;
   }
-  if (seals != nullptr) payload = payload.subspan(wire::kSealBytes);
   if (header.tag == session->tag().header &&
       (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
       session->is_new(header.packet_number)) {

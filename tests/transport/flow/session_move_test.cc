@@ -243,7 +243,7 @@ TEST(SessionMove, OnlyTheNewestFrameSaysWhereThePeerIs) {
     wire::Header header;
     std::span<const std::byte> payload;
     EXPECT_EQ(wire::decode(held, header, payload), wire::DecodeError::kNone);
-    return lab.net.host[1].session->is_newest(header, payload);
+    return lab.net.host[1].session->open_newest(header, payload).has_value();
   };
   lab.here().queue_chunks(1);
   ASSERT_TRUE(lab.net.run([&] { return !held.empty(); }, kSecond));

@@ -1,6 +1,7 @@
 // Sessions whose frames are sealed: who has read every frame of one can still forge none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <set>
@@ -10,6 +11,7 @@
 #include "tests/transport/flow/pipe.h"
 #include "transport/flow/mtu_probe.h"
 #include "transport/wire/crc32c.h"
+#include "transport/wire/stream.h"
 
 namespace mercury::test {
 namespace {
@@ -24,18 +26,24 @@ FrameTag tag_shown_by(const Bytes& frame) {
           header.payload_crc ^ wire::crc32c(sealed ? payload.subspan(wire::kSealBytes) : payload)};
 }
 
+// The header's alone.
+void repair_header(Bytes& frame, uint32_t tag) {
+  const size_t head = wire::header_bytes(static_cast<wire::FrameType>(frame[3]));
+  if (frame.size() < head) return;
+  std::memset(frame.data() + offsetof(wire::CommonHeader, header_crc), 0, 4);
+  const wire::Be32 header_crc(wire::crc32c(frame.data(), head) ^ tag);
+  std::memcpy(frame.data() + offsetof(wire::CommonHeader, header_crc), &header_crc, 4);
+}
+
 // Makes both CRCs of a sealed frame right again, with the tag.
 void repair(Bytes& frame, FrameTag tag) {
   const auto type = static_cast<wire::FrameType>(frame[3]);
   const size_t head = wire::header_bytes(type);
   if (frame.size() < head + wire::kSealBytes) return;
-  const wire::Be32 zero(0);
   const wire::Be32 payload_crc(wire::crc32c(std::span(frame).subspan(head + wire::kSealBytes)) ^
                                tag.payload);
   std::memcpy(frame.data() + head - (wire::is_datagram(type) ? 4 : 8), &payload_crc, 4);
-  std::memcpy(frame.data() + offsetof(wire::CommonHeader, header_crc), &zero, 4);
-  const wire::Be32 header_crc(wire::crc32c(frame.data(), head) ^ tag.header);
-  std::memcpy(frame.data() + offsetof(wire::CommonHeader, header_crc), &header_crc, 4);
+  repair_header(frame, tag.header);
 }
 
 uint64_t number_of(const Bytes& frame) {
@@ -54,8 +62,8 @@ class Sealed {
     return config;
   }
 
-  Sealed() : net(1, of_host()) {
-    net.with_seals();
+  explicit Sealed(bool encrypted = false) : net(1, of_host()) {
+    net.with_seals(encrypted);
     net.features |= wire::kFeatureResets;
     net.host[1].answer.features |= wire::kFeatureResets;
     for (Host& host : net.host) host.carry_streams();
@@ -96,12 +104,13 @@ class Sealed {
 };
 
 TEST(SessionSeal, CarriesAllInAnyWeather) {
-  for (uint32_t seed = 0; seed < 100; ++seed) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
+    const bool encrypted = seed % 2 != 0;
     SessionConfig config;
     config.max_udp_payload = 8900;
     Net net(seed, config, config);
-    net.with_seals();
+    net.with_seals(encrypted);
     for (Host& host : net.host) host.carry_streams();
     net.connect();
     net.weather = {.loss = 0.1,
@@ -111,6 +120,7 @@ TEST(SessionSeal, CarriesAllInAnyWeather) {
                    .largest_frame = 4000};
     ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, 10 * kSecond));
     ASSERT_NE(net.host[0].session->seals(), nullptr);
+    ASSERT_EQ(net.host[0].session->seals()->encrypted(), encrypted);
     const Bytes text(150'000, std::byte{9});
     for (Host& host : net.host) {
       host.queue_chunks(200);
@@ -270,19 +280,125 @@ TEST(SessionSeal, AFrameFitsItsDirectionSessionAndNumberAlone) {
 }
 
 TEST(SessionSeal, GoesOnWhereTheNextKeyBegins) {
-  SessionConfig config;
-  config.first_packet_number = (uint64_t{1} << 32) - 150;
-  Net net(3, config, config);
-  net.with_seals();
-  net.weather = {.loss = 0.05, .jitter_ns = 100'000};
-  net.connect();
-  ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
-  for (Host& host : net.host) host.queue_chunks(500);
-  ASSERT_TRUE(
-      net.run([&] { return net.host[0].all_acked() && net.host[1].all_acked(); }, 20 * kSecond));
-  for (Host& host : net.host) {
-    EXPECT_EQ(host.counters.get(Counter::kDropSeal), 0U);
-    EXPECT_EQ(host.delivered.size(), 500U);
+  for (const bool encrypted : {false, true}) {
+    SessionConfig config;
+    config.first_packet_number = (uint64_t{1} << 32) - 150;
+    Net net(3, config, config);
+    net.with_seals(encrypted);
+    net.weather = {.loss = 0.05, .jitter_ns = 100'000};
+    net.connect();
+    ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
+    for (Host& host : net.host) host.queue_chunks(500);
+    ASSERT_TRUE(
+        net.run([&] { return net.host[0].all_acked() && net.host[1].all_acked(); }, 20 * kSecond));
+    for (Host& host : net.host) {
+      EXPECT_EQ(host.counters.get(Counter::kDropSeal), 0U);
+      EXPECT_EQ(host.delivered.size(), 500U);
+    }
+  }
+}
+
+// He knows the tag, and no mask: of an encrypted frame's sums he can make the header's right alone.
+TEST(SessionSeal, EveryFlippedBitOfAnEncryptedFrameIsDropped) {
+  Sealed lab(true);
+  ASSERT_EQ(lab.kept.size(), 7U) << "CLOSE, ACK, PING, CONTROL, a datagram, STREAM, RESET_TOKEN";
+  Host& host = lab.receiver();
+  const uint32_t tag = tag_shown_by(lab.kept.at(7)).header;
+  for (const auto& [type, frame] : lab.kept) {
+    for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
+      Bytes forged = frame;
+      forged[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+      repair_header(forged, tag);
+      if (forged == frame) continue;  // a bit of its sum
+      const bool fresh = host.session->is_new(number_of(forged));
+      host.receive(forged);
+      ASSERT_EQ(host.session->state(), Session::State::kOpen) << int{type} << ", bit " << bit;
+      ASSERT_EQ(host.session->is_new(number_of(forged)), fresh) << int{type} << ", bit " << bit;
+      ASSERT_TRUE(host.delivered.empty() && host.messages.empty() && host.reset_token == 0);
+    }
+  }
+  for (const auto& [type, frame] : lab.kept) {
+    if (type == 4) continue;
+    Bytes whole = frame;
+    host.receive(whole);
+    EXPECT_FALSE(host.session->is_new(number_of(frame))) << int{type} << " itself is taken";
+  }
+  EXPECT_EQ(host.delivered.size(), 1U);
+  EXPECT_EQ(host.reset_token, Sealed::kResetToken);
+}
+
+// A gradient that repeats shows neither itself nor that it does.
+TEST(SessionSeal, WhatTravelsEncryptedShowsNothing) {
+  for (const bool encrypted : {false, true}) {
+    Net net(1);
+    net.with_seals(encrypted);
+    for (Host& host : net.host) host.carry_streams();
+    const Bytes text(64, std::byte{0x5a});
+    std::set<Bytes> payloads;
+    std::set<uint32_t> sums;
+    size_t frames = 0, with_text = 0;
+    net.tap = [&](int, std::span<const std::byte> frame) {
+      wire::Header header;
+      std::span<const std::byte> payload;
+      ASSERT_EQ(wire::decode(frame, header, payload), wire::DecodeError::kNone);
+      if (!wire::is_tagged(header.type)) return;
+      EXPECT_EQ((header.flags & wire::kFlagEncrypted) != 0,
+                encrypted && !wire::is_datagram(header.type));  // whose flags are the engine's
+      with_text += !std::ranges::search(frame, std::span(text).first(16)).empty();
+      if (header.type != wire::FrameType::kControl && header.type != wire::FrameType::kStream)
+        return;
+      ++frames;
+      const size_t head = wire::kSealBytes + wire::kStreamHeaderBytes;
+      payloads.emplace(payload.begin() + static_cast<std::ptrdiff_t>(head), payload.end());
+      sums.insert(header.payload_crc);
+    };
+    net.connect();
+    ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(net.host[0].session->send_control(text));
+      net.run_for(kSecond / 100);
+      const StreamId stream = *net.host[0].session->streams()->open();
+      net.host[0].session->streams()->write(stream, text);
+      net.run_for(kSecond / 100);
+    }
+    ASSERT_GE(frames, 40U);
+    EXPECT_EQ(net.host[1].messages.size(), 20U);
+    if (encrypted) {
+      EXPECT_EQ(with_text, 0U);
+      EXPECT_EQ(payloads.size(), frames);
+      EXPECT_EQ(sums.size(), frames);
+    } else {
+      EXPECT_EQ(with_text, frames) << "this test sees what travels plainly";
+      EXPECT_LT(payloads.size(), frames / 2);
+    }
+  }
+}
+
+TEST(SessionSeal, PayloadsAreEncryptedWhereBothSidesCanAndEitherAsks) {
+  constexpr uint32_t kSeals = wire::kFeatureSeals, kCan = kSeals | wire::kFeatureCanEncrypt,
+                     kAsks = kCan | wire::kFeatureAsksEncryption;
+  struct Row {
+    uint32_t asking, answering;
+    bool encrypted;
+  };
+  for (const auto& [asking, answering, encrypted] : {Row{kCan, kCan, false},
+                                                     {kAsks, kCan, true},
+                                                     {kCan, kAsks, true},
+                                                     {kAsks, kAsks, true},
+                                                     {kAsks, kSeals, false},
+                                                     {kSeals, kAsks, false},
+                                                     {kSeals, kCan, false}}) {
+    Net net(1);
+    net.features |= asking;
+    net.host[1].answer.features |= answering;
+    net.connect();
+    ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
+    for (Host& host : net.host) {
+      EXPECT_EQ(host.session->seals()->encrypted(), encrypted) << asking << ", " << answering;
+      host.queue_chunks(50);
+    }
+    ASSERT_TRUE(
+        net.run([&] { return net.host[0].all_acked() && net.host[1].all_acked(); }, kSecond));
   }
 }
 
@@ -330,6 +446,8 @@ TEST(SessionSeal, AHandshakeThatWasAlteredOnTheWayOpensNothing) {
   constexpr Row kRows[] = {{1, 1, 4, "HELLO's highest version"},
                            {1, 3, 1, "role"},
                            {1, 4, 128, "features"},
+                           {1, 7, 128, "whether it can encrypt"},
+                           {1, 6, 1, "whether it asks for encryption"},
                            {1, 13, 1, "rank"},
                            {1, 15, 1, "lane"},
                            {1, 19, 1, "incarnation"},
@@ -339,24 +457,46 @@ TEST(SessionSeal, AHandshakeThatWasAlteredOnTheWayOpensNothing) {
                            {1, 72, 1, "the job's name"},
                            {2, 1, 1, "HELLO_ACK's reserved byte"},
                            {2, 4, 128, "features"},
+                           {2, 7, 128, "whether it can encrypt"},
+                           {2, 6, 1, "whether it asks for encryption"},
                            {2, 11, 1, "session"},
                            {2, 15, 1, "incarnation"},
                            {2, 17, 64, "max UDP payload"},
                            {2, 20, 1, "nonce"},
                            {2, 36, 1, "proof"},
                            {2, 68, 1, "confirmation"}};
-  for (const Row& row : kRows) {
-    SCOPED_TRACE(row.what);
+  for (const uint32_t features :
+       {uint32_t{wire::kFeatureSeals}, uint32_t{wire::kFeatureConfirmation}, kEncryption}) {
+    for (const Row& row : kRows) {
+      SCOPED_TRACE(row.what);
+      Net net(1);
+      net.features |= features;
+      net.host[1].answer.features |= features;
+      alter(net, row.type, row.at, row.bits);
+      net.connect();
+      ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1; }, 11 * kSecond));
+      EXPECT_EQ(net.host[0].opened + net.host[1].opened, 0);
+      EXPECT_EQ(net.host[0].closed_code, Errc::kTimedOut);
+      EXPECT_NE(net.host[0].closed_text.find("altered on the way"), std::string::npos)
+          << net.host[0].closed_text;
+      EXPECT_GT(net.host[0].counters.get(Counter::kDropForgedAnswer), 0U);
+    }
+  }
+}
+
+// As with seals, the proof covers the offer.
+TEST(SessionSeal, WhereOneSideKnowsNoConfirmationTheAnswerHasNone) {
+  for (const int side : {0, 1, 2}) {
     Net net(1);
-    net.with_seals();
-    alter(net, row.type, row.at, row.bits);
+    if (side != 0) net.features |= wire::kFeatureConfirmation;
+    if (side != 1) net.host[1].answer.features |= wire::kFeatureConfirmation;
     net.connect();
-    ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1; }, 11 * kSecond));
-    EXPECT_EQ(net.host[0].opened + net.host[1].opened, 0);
-    EXPECT_EQ(net.host[0].closed_code, Errc::kTimedOut);
-    EXPECT_NE(net.host[0].closed_text.find("altered on the way"), std::string::npos)
-        << net.host[0].closed_text;
-    EXPECT_GT(net.host[0].counters.get(Counter::kDropForgedAnswer), 0U);
+    ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
+    EXPECT_EQ(net.host[0].session->answer().confirmation.has_value(), side == 2);
+    EXPECT_EQ(net.host[0].session->seals(), nullptr);
+    EXPECT_EQ(net.host[1].session->seals(), nullptr);
+    net.host[0].queue_chunks(20);
+    ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, kSecond));
   }
 }
 
@@ -380,6 +520,35 @@ TEST(FrameKeys, DifferForEachSessionAndDirection) {
     }
   }
   EXPECT_TRUE(all_new(wire::Key{8}));
+}
+
+// It may come from who has the secret alone, and a buffer has bounds.
+TEST(Seals, OpenNoMoreThanTheSessionsLargestPayload) {
+  const FrameKeys keys = derive_frame_keys(wire::Key{7}, Bytes(80), Bytes(wire::kHelloAckBytes));
+  Seals sender(keys, false), receiver(keys, true);
+  sender.encrypt(1000);
+  receiver.encrypt(100);
+  wire::Header header;
+  header.type = wire::FrameType::kControl;
+  for (const size_t bytes : {size_t{0}, size_t{100}, size_t{101}, size_t{1000}}) {
+    Bytes frame(sizeof(wire::PlainHeader) + wire::kSealBytes + bytes);
+    const std::span<std::byte> body = std::span(frame).subspan(sizeof(wire::PlainHeader));
+    const Bytes payload(bytes, std::byte{3});
+    header.packet_number = bytes;
+    const auto hidden = sender.seal(bytes, sizeof(wire::PlainHeader), frame.data(), payload);
+    ASSERT_EQ(hidden.data(), body.data() + wire::kSealBytes);
+    EXPECT_TRUE(receiver.fits(header, body)) << bytes;
+    const auto opened = receiver.open(header, body);
+    EXPECT_EQ(opened.has_value(), bytes <= 100) << bytes;
+    if (opened) {
+      EXPECT_EQ(Bytes(opened->payload.begin(), opened->payload.end()), payload);
+      EXPECT_EQ(opened->crc_mask, sender.crc_mask(bytes));
+    }
+    body.back() ^= std::byte{1};
+    EXPECT_FALSE(receiver.fits(header, body));
+    EXPECT_FALSE(receiver.open(header, body));
+    EXPECT_FALSE(receiver.fits(header, body.first(wire::kSealBytes - 1)));
+  }
 }
 
 // The seals have their own by then.

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 33> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 35> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -119,6 +119,11 @@ inline constexpr std::array<GoldenFrame, 33> kGoldenFrames{{
      "00000006 00000011 00000003 002a 0002 5eed0001 974c06a8 "
      "c1e4ec1454ca5b85172ed31ec3094e6d "
      "0000803f 000000c0 0000003f 00005040"},
+    {"encrypted_push",
+     "4d55 02 08 0045 0020 0badf00f 8dc68c26 0102030405060708 "
+     "00000006 00000011 00000003 002a 0002 5eed0001 de9b0f70 "
+     "ccbd09f2a478ce7c58199d9aeb7e0133 "
+     "182e0e5606a012f29e434a8dd9b1bb40"},
     {"sealed_ping",
      "4d55 02 06 0005 0010 0badf00f f79a2dcf 0000000000000008 "
      "54414721 00000000 "
@@ -128,6 +133,11 @@ inline constexpr std::array<GoldenFrame, 33> kGoldenFrames{{
      "586d2099 00000000 "
      "45c9d298e98ef094e26ee3a94723f754 "
      "0000000100000000 00000005 68656c6c6f"},
+    {"encrypted_control",
+     "4d55 02 07 0044 0021 0badf00f f47f791d 000000000000000a "
+     "10a889e3 00000000 "
+     "e632759468560a75cf089c87dd1e05e0 "
+     "3512709a2bd278a67c6115ebba27a86341"},
     {"sealed_stream_end",
      "4d55 02 0a 0005 0022 0badf00f 7769ec52 000000000000000d "
      "f5b7479e 00000000 "

@@ -163,6 +163,10 @@ struct Row {
   Bytes payload;
   uint32_t payload_tag = 0;
   Bytes seal = {};
+  uint32_t crc_of_plain = 0;  // where `payload` is a ciphertext
+  uint32_t payload_crc() const {
+    return crc_of_plain != 0 ? crc_of_plain : crc32c(payload) ^ payload_tag;
+  }
 };
 
 constexpr uint32_t kTag = 0x7a61675f, kPayloadTag = 0x54414721;
@@ -191,6 +195,23 @@ Row sealed(const char* name, Header header, Bytes payload) {
   return {name, header, std::move(payload), kPayloadTag, std::move(seal)};
 }
 
+// The same, encrypted.
+Row encrypted(const char* name, const Header& plain_header, const Bytes& payload) {
+  Row row = sealed(name, plain_header, payload);
+  SealSecret secret;
+  for (uint8_t i = 0; i < secret.size(); ++i) secret[i] = i;
+  FrameSeal key(secret);
+  const uint64_t number = row.header.packet_number;
+  row.header.flags |= kFlagEncrypted;
+  row.crc_of_plain = row.header.payload_crc ^= key.crc_mask(number);
+  Bytes frame(header_bytes(row.header.type)), out(kSealBytes + payload.size());
+  encode(row.header, frame.data());
+  key.encrypt(number, frame, payload, out.data());
+  row.seal.assign(out.begin(), out.begin() + kSealBytes);
+  row.payload.assign(out.begin() + kSealBytes, out.end());
+  return row;
+}
+
 // The same frames in a session with seals.
 void add_sealed(std::vector<Row>& all) {
   Header answer = plain(FrameType::kHelloAck, 0, 0x00c0ffee, echo_of(golden_hello().nonce));
@@ -204,6 +225,11 @@ void add_sealed(std::vector<Row>& all) {
       return std::string(one.name) == plain_name;
     });
     all.push_back(sealed(name, row.header, row.payload));
+    if (name == std::string("sealed_push")) {
+      all.push_back(encrypted("encrypted_push", row.header, row.payload));
+    } else if (name == std::string("sealed_control")) {
+      all.push_back(encrypted("encrypted_control", row.header, row.payload));
+    }
   }
 }
 
@@ -271,7 +297,7 @@ TEST(Golden, EncodingGivesTheseBytes) {
   for (const Row& row : rows()) {
     Header header = row.header;
     header.payload_bytes = static_cast<uint16_t>(row.seal.size() + row.payload.size());
-    header.payload_crc = crc32c(row.payload) ^ row.payload_tag;
+    header.payload_crc = row.payload_crc();
     Bytes frame(header_bytes(header.type));
     encode(header, frame.data());
     frame.insert(frame.end(), row.seal.begin(), row.seal.end());
@@ -303,7 +329,7 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(Bytes(seal.begin(), seal.end()), row.seal);
     payload = payload.subspan(seal.size());
     EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);
-    EXPECT_EQ(header.payload_crc, crc32c(row.payload) ^ row.payload_tag);
+    EXPECT_EQ(header.payload_crc, row.payload_crc());
   }
 }
 

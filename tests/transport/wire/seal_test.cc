@@ -1,4 +1,5 @@
-// Seals, beside those that another library's AES-GCM and Python's BLAKE2b give for the same frames.
+// Seals and ciphertexts, beside those that another library's AES-GCM and Python's BLAKE2b give for
+// the same frames.
 #include "transport/wire/seal.h"
 
 #include <gtest/gtest.h>
@@ -110,6 +111,79 @@ TEST(Seal, KeysOfNeighbouringNumbersAreKnownInAnyOrder) {
           << numbers[i] << " as " << numbers[j];
     }
   }
+}
+
+struct KnownCiphertext {
+  uint64_t number;
+  size_t header_bytes;
+  std::string_view seal;
+  std::string_view hidden;
+  uint32_t crc_mask;
+};
+// The same keys, headers and payloads; the mask's key is BLAKE2b with 16 bytes of "mercury frame
+// crc".
+constexpr KnownCiphertext kKnownCiphertexts[] = {
+    {0, 48, "4aed8456654f922b0bb461c46101da9c", "", 0xbca837d8},
+    {0, 48, "dec233eb229c07b537b8beb76f2270c1", "88", 0xbca837d8},
+    {9, 32, "a736231cc846e3290c2a38b89c3e8797", "0dee6cc3ff", 0xa02b8d00},
+    {1, 48, "c6627a9597e5c6f5ad7ef558ddc5e8ce", "b77546f1280b3e6f7bdf2b3feebb7c42", 0x28f8ef50},
+    {0xffffffff, 48, "bb5af5f00f3079c64ddda93b11a2c530",
+     "4aa3560460c07bc936ebb46ad6e8c29bbf669b2972d2bfb76d2f3b0a9ecbbb71ea1c9fb5720b559f",
+     0x6d071725},
+    {0x100000000, 48, "66afb9f04bb1918381fb9f8cdce9498a",
+     "e65436b8598cd84c5167531b3e8aeea5bb7b2e8205b15df56c165aa4ea4af17b5622429a68da1e0c",
+     0x9224ae00},
+    {0x0102030405060708, 32, "3571a28ac2bf2475f68b2d4d2a71f661",
+     "1829807c1a833803a67c0cff8dea8969452f8071d4f92a9f7e0e54bb42c2515620", 0x49d709d8},
+};
+
+TEST(Encryption, IsWhatOtherLibrariesCompute) {
+  FrameSeal seal(secret_of());
+  for (const KnownCiphertext& known : kKnownCiphertexts) {
+    const Bytes header = bytes_from(known.header_bytes, 1);
+    const Bytes payload = bytes_from(known.hidden.size() / 2, 7);
+    Bytes expected = bytes_of_hex(known.seal);
+    const Bytes hidden = bytes_of_hex(known.hidden);
+    expected.insert(expected.end(), hidden.begin(), hidden.end());
+    Bytes out(expected.size());
+    seal.encrypt(known.number, header, payload, out.data());
+    EXPECT_EQ(out, expected) << known.number << ", " << payload.size() << " bytes";
+    Bytes in_place(kSealBytes);
+    in_place.insert(in_place.end(), payload.begin(), payload.end());
+    seal.encrypt(known.number, header, std::span(in_place).subspan(kSealBytes), in_place.data());
+    EXPECT_EQ(in_place, expected) << "where the payload stood";
+    EXPECT_EQ(seal.crc_mask(known.number), known.crc_mask);
+    Bytes plain(payload.size());
+    EXPECT_TRUE(seal.decrypt(known.number, header, expected, plain.data()));
+    EXPECT_EQ(plain, payload);
+  }
+}
+
+TEST(Encryption, NothingElseIsDecrypted) {
+  FrameSeal seal(secret_of());
+  FrameSeal another(secret_of(1));
+  const uint64_t number = 77;
+  Bytes header = bytes_from(48, 3);
+  const Bytes payload = bytes_from(100, 5);
+  Bytes sealed(kSealBytes + payload.size()), plain(payload.size());
+  seal.encrypt(number, header, payload, sealed.data());
+  const auto decrypts = [&] { return seal.decrypt(number, header, sealed, plain.data()); };
+  EXPECT_TRUE(decrypts());
+  EXPECT_FALSE(another.decrypt(number, header, sealed, plain.data()));
+  EXPECT_FALSE(seal.decrypt(number + 1, header, sealed, plain.data()));
+  EXPECT_FALSE(
+      seal.decrypt(number, header, std::span(sealed).first(sealed.size() - 1), plain.data()));
+  EXPECT_FALSE(seal.fits(number, header, std::span(sealed).subspan(kSealBytes), sealed.data()))
+      << "a seal of ciphertext is another one";
+  for (Bytes* part : {&header, &sealed}) {
+    for (size_t bit = 0; bit < part->size() * 8; ++bit) {
+      (*part)[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+      EXPECT_FALSE(decrypts()) << "bit " << bit;
+      (*part)[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    }
+  }
+  EXPECT_TRUE(decrypts()) << "all is as it was";
+  EXPECT_EQ(plain, payload);
 }
 
 }  // namespace
