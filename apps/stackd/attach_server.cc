@@ -9,6 +9,7 @@
 #include <boost/system/error_code.hpp>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "apps/stackd/memory_limits.h"
 #include "shim/channel/seqpacket.h"
@@ -52,11 +53,7 @@ AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& conf
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
-AttachServer::~AttachServer() {
-  host_.set_channel_events({});
-  for (const auto& [id, connection] : connections_) connection->program->wait();
-  for (const auto& [id, program] : leaving_) program->wait();
-}
+AttachServer::~AttachServer() { host_.set_channel_events({}); }
 
 Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_context& io,
                                                            const StackdConfig& config, Host& host,
@@ -80,9 +77,7 @@ void AttachServer::add(UniqueFd socket) {
   connection->program = std::make_shared<Program>(
       id, host_,
       Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
-                      regions_thread_,
-                      [this](std::function<void()> run) { boost::asio::post(io_, std::move(run)); },
-                      [this](const Error& why) { say_once_swappable(why); }},
+                      regions_thread_, [this](const Error& why) { say_once_swappable(why); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });

@@ -43,19 +43,4 @@ std::string authentication_lacking(const StackdConfig& config, bool can_seal) {
   return std::string(key) + " = \"offered\" changes nothing: " + kLacking;
 }
 
-std::string not_encrypted(const StackdConfig& config) {
-  const bool open_job =
-      std::ranges::any_of(config.jobs, [](const auto& job) { return job.secret.empty(); });
-  if (config.job_authentication == "encrypted" && (config.open_jobs || open_job)) {
-    return "jobs.authentication = \"encrypted\" is for jobs with a secret: those without travel as "
-           "they are (jobs.open, or a [[job]] without one)";
-  }
-  if (config.sockets_authentication == "encrypted" && config.sockets_open &&
-      !has_sockets_secret(config)) {
-    return "sockets.authentication = \"encrypted\" is for hosts with a sockets.secret: without one "
-           "connections travel as they are (sockets.open)";
-  }
-  return {};
-}
-
 }  // namespace mercury

@@ -12,8 +12,5 @@ namespace mercury {
 Status check_authentication(const StackdConfig& config, bool can_seal);
 // What to log where they are offered and cannot be; empty: nothing.
 std::string authentication_lacking(const StackdConfig& config, bool can_seal);
-// What to log where "encrypted" is asked for and something that is served has no secret: that is
-// not encrypted. Empty: nothing.
-std::string not_encrypted(const StackdConfig& config);
 
 }  // namespace mercury

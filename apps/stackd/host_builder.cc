@@ -158,10 +158,8 @@ void wipe_secrets(StackdConfig& config) {
 
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
-  for (const std::string& line :
-       {authentication_lacking(config, wire::can_seal()), not_encrypted(config)}) {
-    if (!line.empty()) notice(NoticeKind::kTrouble, line);
-  }
+  const std::string lacking = authentication_lacking(config, wire::can_seal());
+  if (!lacking.empty()) notice(NoticeKind::kTrouble, lacking);
   HostConfig settings = host_config(config);
   const Result<ResetKeys> keys = read_reset_keys(reset_key_path(config.socket));
   if (!keys) return keys.error();

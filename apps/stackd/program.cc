@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "apps/stackd/version.h"
@@ -97,83 +96,49 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
 }
 
 void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
-  const bool asked = std::ranges::any_of(
-      adoptions_, [&](const Adoption& one) { return one.request.region == request.region; });
-  if (asked || regions_.count(request.region) > 0) {
+  if (regions_.count(request.region) > 0) {
     return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
   }
-  if (regions_.size() + adoptions_.size() >= kMostRegions) {
+  if (unsealed_) {
+    return reply(sequence, Status(Error(Errc::kBusy, "region " + std::to_string(*unsealed_) +
+                                                         " is not sealed yet")));
+  }
+  if (regions_.size() >= kMostRegions) {
     return reply(sequence,
                  Status(Error(Errc::kLimit,
                               "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
-  adoptions_.push_back({sequence, request, std::move(memfd)});
-  if (adoptions_.size() == 1) adopt_next();
-}
-
-// On a thread of its own: the seal waits for whoever is punching a hole into the memory, and that
-// may be the program.
-void Program::adopt_next() {
-  Adoption& next = adoptions_.front();
   const uint64_t own_left = memory_.limit_bytes - shared_bytes_;
   const uint64_t host_left = memory_.host_has_left();
-  const uint64_t returning = memory_.thread == nullptr ? 0 : memory_.thread->bytes_to_unmap();
-  const uint64_t bytes = next.request.bytes;
-  next.unmap_first = bytes > host_left && bytes <= host_left + returning;
-  const uint64_t left = next.unmap_first ? host_left + returning : host_left;
-  next.limit_bytes = std::min(own_left, left);
-  if (bytes > next.limit_bytes) {
-    Error error = Region::adopt(std::move(next.memfd), bytes, next.limit_bytes).error();
-    error.message +=
-        own_left <= left ? " (attach.program_memory)" : " for all programs (attach.total_memory)";
-    next.region = std::move(error);
-    return adopted();
-  }
-  next.counted = true;
-  shared_bytes_ += bytes;
-  const auto adopt = [&next, thread = memory_.thread] {
-    if (next.unmap_first) thread->wait_until_unmapped();
-    next.region = Region::adopt(std::move(next.memfd), next.request.bytes, next.limit_bytes);
-  };
-  if (!memory_.post) {
-    adopt();
-    return adopted();
-  }
-  try {
-    adopter_ = std::thread([adopt, self = shared_from_this(), post = memory_.post]() mutable {
-      adopt();
-      post([self = std::move(self)] { self->adopted(); });
-    });
-  } catch (const std::system_error&) {  // none is to be had
-    adopt();
-    adopted();
-  }
-}
-
-void Program::adopted() {
-  wait();
-  Adoption done = std::move(adoptions_.front());
-  adoptions_.pop_front();
-  if (!*done.region) {
-    if (done.counted) shared_bytes_ -= done.request.bytes;
-    reply(done.sequence, Status(done.region->error()));
-  } else {
-    std::unique_ptr<Region> region = std::move(**done.region);
-    if (Status kept = region->lock(); !kept && memory_.may_be_swapped) {
-      memory_.may_be_swapped(kept.error());
+  Result<std::unique_ptr<Region>> region =
+      Region::adopt(std::move(memfd), request.bytes, std::min(own_left, host_left));
+  if (!region) {
+    Error error = region.error();
+    if (error.code == Errc::kLimit) {
+      error.message += own_left <= host_left ? " (attach.program_memory)"
+                                             : " for all programs (attach.total_memory)";
     }
-    // Who ends has often touched more than anybody gives back by a request.
-    if (memory_.thread != nullptr) region->leave_to(*memory_.thread);
-    regions_[done.request.region] = {std::move(region), {}};
-    reply(done.sequence, Status());
+    return reply(sequence, Status(std::move(error)));
   }
-  if (gone_) adoptions_.clear();
-  if (!adoptions_.empty()) adopt_next();
-  let_go();
+  shared_bytes_ += (*region)->bytes();
+  regions_[request.region].memory = std::move(*region);
+  unsealed_ = request.region;
+  reply(sequence, Status());
 }
 
-void Program::wait() {
-  if (adopter_.joinable()) adopter_.join();
+void Program::on(uint32_t sequence, const attach::RegionSealed& request) {
+  if (unsealed_ != request.region) {
+    return reply(sequence, Status(Error(Errc::kNotFound, "no such region is to be sealed")));
+  }
+  SharedRegion& region = regions_[request.region];
+  if (Status sealed = region.memory->check_sealed(); !sealed) return reply(sequence, sealed);
+  region.sealed = true;
+  region.memory->drop_fd();
+  unsealed_.reset();
+  if (Status kept = region.memory->lock(); !kept && memory_.may_be_swapped) {
+    memory_.may_be_swapped(kept.error());
+  }
+  reply(sequence, Status());
 }
 
 void Program::on(uint32_t sequence, const attach::RegionDel& request) {
@@ -186,7 +151,9 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
       return reply(sequence, Status(Error(Errc::kBusy, "a tensor lies in the region")));
     }
   }
+  if (unsealed_ == request.region) unsealed_.reset();
   shared_bytes_ -= region->second.memory->bytes();
+  if (memory_.thread != nullptr) memory_.thread->forget(region->second.memory->data());
   regions_.erase(region);
   reply(sequence, Status());
 }
@@ -215,10 +182,10 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
   std::vector<TensorDeclaration> tensors;
   for (const attach::DeclaredTensor& tensor : request.tensors) {
     const auto region = regions_.find(tensor.region);
-    const uint64_t bytes = tensor.numel * size_of(tensor.dtype);
-    std::byte* data = region == regions_.end()
+    std::byte* data = region == regions_.end() || !region->second.sealed
                           ? nullptr
-                          : region->second.memory->resolve(tensor.offset_bytes, bytes);
+                          : region->second.memory->resolve(tensor.offset_bytes,
+                                                           tensor.numel * size_of(tensor.dtype));
     if (data == nullptr) {
       return reply(sequence, Status(Error(Errc::kInvalidArgument,
                                           "tensor " + std::to_string(tensor.id.value) +
@@ -305,6 +272,12 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
         host_.jobs().set_policy(id_, JobSlot(request.slot), print_policy(*policy), monotonic_ns()));
 }
 
+// Who ends has often touched more than anybody gives back by a request.
+Program::~Program() {
+  if (memory_.thread == nullptr) return;
+  for (const auto& [number, region] : regions_) region.memory->leave_to(*memory_.thread);
+}
+
 bool Program::owns(const EngineChannel* channel) const {
   return std::any_of(channels_.begin(), channels_.end(),
                      [channel](const ProgramChannel& c) { return c.engine.get() == channel; });
@@ -321,18 +294,12 @@ void Program::on_gone(std::function<void()> done) {
       self->host_.send(LaneId(static_cast<uint16_t>(lane)),
                        command::DetachChannel{self->channels_[lane].engine.get()});
     }
-    self->detached_ = true;
-    self->let_go();
+    if (self->detaching_ == 0) self->on_done_();
   });
 }
 
 void Program::on_detached() {
-  --detaching_;
-  let_go();
-}
-
-void Program::let_go() {
-  if (detached_ && detaching_ == 0 && adoptions_.empty()) std::exchange(on_done_, [] {})();
+  if (--detaching_ == 0) on_done_();
 }
 
 }  // namespace mercury

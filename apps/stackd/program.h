@@ -5,14 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "apps/stackd/covered.h"
@@ -21,7 +19,6 @@
 #include "shim/channel/region.h"
 #include "shim/channel/unique_fd.h"
 #include "shim/host/host.h"
-#include "transport/base/memory_thread.h"
 
 namespace mercury {
 
@@ -40,17 +37,14 @@ class Program : public std::enable_shared_from_this<Program> {
   struct Memory {
     uint64_t limit_bytes = 0;
     std::function<uint64_t()> host_has_left;  // for it and for all others
-    // Who takes its pages before engines touch them, and gives it back to the kernel; null: nobody,
-    // and the control thread.
+    // Who takes its pages before engines touch them, and gives it back to the kernel when the
+    // program has gone; null: nobody, and the control thread.
     std::shared_ptr<MemoryThread> thread;
-    // Has the control thread run something, called from any thread. Empty: regions are adopted on
-    // the control thread itself.
-    std::function<void(std::function<void()>)> post;
     std::function<void(const Error&)> may_be_swapped;  // is told why
   };
 
   Program(ClientId id, Host& host, Memory memory, Send send);
-  ~Program() { wait(); }
+  ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -69,8 +63,6 @@ class Program : public std::enable_shared_from_this<Program> {
   void on_gone(std::function<void()> done);
   bool owns(const EngineChannel* channel) const;
   void on_detached();
-  // Until no thread of its own is at work. Before whoever `post` is of goes.
-  void wait();
 
  private:
   struct ProgramChannel {
@@ -79,26 +71,16 @@ class Program : public std::enable_shared_from_this<Program> {
   };
   struct SharedRegion {
     std::unique_ptr<Region> memory;
+    bool sealed = false;
     Covered populated;  // of tensors that were declared in it
-  };
-  struct Adoption {
-    uint32_t sequence = 0;
-    attach::RegionAdd request;
-    UniqueFd memfd;
-    uint64_t limit_bytes = 0;
-    bool unmap_first = false;  // there is room once what others had is given back
-    bool counted = false;      // in shared_bytes_
-    std::optional<Result<std::unique_ptr<Region>>> region;
   };
 
   void reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors = {});
   void reply(uint32_t sequence, const Status& status);
   void on(uint32_t sequence, const attach::Hello& hello);
   void add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd);
-  void adopt_next();
-  void adopted();
-  void let_go();  // of `gone_` programs, when nothing of it is used any more
   void on(uint32_t sequence, const attach::RegionDel& request);
+  void on(uint32_t sequence, const attach::RegionSealed& request);
   void on(uint32_t sequence, const attach::JobOpen& request);
   void on(uint32_t sequence, const attach::Declare& request);
   void on(uint32_t sequence, const attach::JobClose& request);
@@ -121,11 +103,9 @@ class Program : public std::enable_shared_from_this<Program> {
   uint64_t shared_bytes_ = 0;
   std::vector<ProgramChannel> channels_;
   std::map<uint32_t, SharedRegion> regions_;
-  std::deque<Adoption> adoptions_;               // the first is under way
-  std::thread adopter_;                          // of that one
+  std::optional<uint32_t> unsealed_;             // of regions_; its memfd is kept until then
   std::map<uint16_t, std::set<uint32_t>> jobs_;  // slot -> regions in which its tensors lie
-  bool detached_ = false;                        // from its jobs
-  size_t detaching_ = 0;                         // channels that engines still have
+  size_t detaching_ = 0;
   std::function<void()> on_done_;
 };
 

@@ -34,6 +34,7 @@ json body_of(const RegionAdd& m) {
   return {{"type", "region_add"}, {"region", m.region}, {"bytes", m.bytes}};
 }
 json body_of(const RegionDel& m) { return {{"type", "region_del"}, {"region", m.region}}; }
+json body_of(const RegionSealed& m) { return {{"type", "region_sealed"}, {"region", m.region}}; }
 json body_of(const JobOpen& m) {
   json rendezvous = json::array();
   for (const Endpoint& endpoint : m.rendezvous) rendezvous.push_back(endpoint.to_string());
@@ -124,6 +125,9 @@ Request read_region_add(Fields& f) {
                    f.number<uint64_t>("bytes", 1, kMaxRegionBytes)};
 }
 Request read_region_del(Fields& f) { return RegionDel{f.number<uint32_t>("region", 0, kMax32)}; }
+Request read_region_sealed(Fields& f) {
+  return RegionSealed{f.number<uint32_t>("region", 0, kMax32)};
+}
 void read_terms(Fields& f, JobTerms& terms) {
   if (f.flag("fifo")) terms.policy = kFifoPolicy;
   for (const Term& term : job_terms()) {
@@ -242,6 +246,7 @@ constexpr Kind<Request> kRequests[] = {
     {"hello", read_hello},
     {"region_add", read_region_add},
     {"region_del", read_region_del},
+    {"region_sealed", read_region_sealed},
     {"job_open", read_job_open},
     {"declare", read_declare},
     {"job_close", read_slot<JobClose>},

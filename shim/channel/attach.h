@@ -36,7 +36,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 4;        // a higher minor: more fields
+inline constexpr uint32_t kAbiMinor = 5;        // a higher minor: more fields
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -62,6 +62,11 @@ struct RegionAdd {
   uint64_t bytes = 0;
 };
 struct RegionDel {
+  uint32_t region = 0;
+};
+// The program has sealed it (Region::seal) since the daemon answered that it has mapped it. Before,
+// no tensor may lie in it, and no other region is taken.
+struct RegionSealed {  // minor 5
   uint32_t region = 0;
 };
 struct JobOpen {
@@ -107,7 +112,7 @@ struct SetPolicy {  // minor 1
 };
 
 using Request = std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobClose, JobWait,
-                             JobStatus, SetPolicy>;
+                             JobStatus, SetPolicy, RegionSealed>;
 
 struct Ok {
   // DECLARE of a program that took a lost worker's place: the round of each tensor (minor 1).

@@ -118,7 +118,7 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::create(const ChannelGeomet
     if (Status s = seal(state->memfd_a.get(), kSeals); !s) return s.error();
     // This end's writable mapping exists already; no other can come.
     if (Status s = seal(state->memfd_b.get(), kSeals | F_SEAL_FUTURE_WRITE); !s) return s.error();
-    // An engine that looks at a page waits for it. Who may not lock is told of the tensors' memory.
+    // An engine that looks at a page waits for it. Where nobody may lock they may be swapped.
     (void)::mlock(state->a, a_bytes);
     (void)::mlock(state->b, b_bytes);
   }

@@ -52,8 +52,8 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   }
   if ((seals & (F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
     return Error(Errc::kProtocol,
-                 "a region must leave it to the daemon to seal it against holes "
-                 "(F_SEAL_FUTURE_WRITE); libmercurystack of earlier releases does not");
+                 "a region must be left to be sealed against holes (F_SEAL_FUTURE_WRITE) when it "
+                 "is mapped; earlier libmercurystacks do not");
   }
   struct statfs filesystem {};
   if (::fstatfs(memfd.get(), &filesystem) != 0 || filesystem.f_type != TMPFS_MAGIC) {
@@ -65,10 +65,18 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   }
   Result<MappedMemory> memory = map(memfd.get(), bytes);
   if (!memory) return memory.error();
-  if (::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
-    return Error(Errc::kProtocol, errno, "a region cannot be sealed against holes");
-  }
-  return std::unique_ptr<Region>(new Region(std::move(*memory), UniqueFd()));
+  return std::unique_ptr<Region>(new Region(std::move(*memory), std::move(memfd)));
+}
+
+Status Region::seal() {
+  if (::fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0) return {};
+  return Error::system(errno, "cannot seal shared memory against holes");
+}
+
+Status Region::check_sealed() const {
+  const int seals = ::fcntl(fd(), F_GET_SEALS);
+  if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE) != 0) return {};
+  return Error(Errc::kProtocol, "the region is not sealed against holes (F_SEAL_FUTURE_WRITE)");
 }
 
 Status Region::lock() {

@@ -1,9 +1,11 @@
 // Memory that a program shares with the daemon so that tensors travel from it without a copy: one
 // sealed memfd, mapped by both. The program creates it; the daemon maps what it receives only after
 // making sure that no access can fault: sealed against shrinking, of the announced size, and on
-// ordinary shared memory (a hugetlb file can run out of pages under a mapping). Then it seals it
-// against all but what is mapped already, so that nobody can take a page out of it: an engine that
-// touches one within a hole waits until that is punched, and with it all who share its thread.
+// ordinary shared memory (a hugetlb file can run out of pages under a mapping). Then the program
+// seals it against all but what is mapped already, so that nobody can take a page out of it: an
+// engine that touches one within a hole waits until that is punched, and with it all who share its
+// thread. The daemon only looks whether it has: a seal waits for whoever writes to the memfd, and
+// that may be the program, for ever.
 //
 // Owner/thread: resolve() may be called from any thread; the mapping lives as long as the object.
 #pragma once
@@ -23,8 +25,8 @@ class Region {
  public:
   // Zeroed memory of a multiple of the page size, at least `bytes`. kNoMemory.
   static Result<std::unique_ptr<Region>> create(uint64_t bytes);
-  // Maps a received memfd. kProtocol: not as announced, or its seals are final already; kLimit:
-  // more than `max_bytes`; kNoMemory.
+  // Maps a received memfd. kProtocol: not as announced, or it can be sealed no more; kLimit: more
+  // than `max_bytes`; kNoMemory.
   static Result<std::unique_ptr<Region>> adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes);
 
   uint64_t bytes() const { return memory_.bytes(); }
@@ -36,12 +38,16 @@ class Region {
   }
   // MappedMemory's.
   void leave_to(MemoryThread& thread) noexcept { memory_.leave_to(thread); }
-  // The creator's memfd, to be sent; -1 after drop_fd() and for an adopted region.
+  // The creator's memfd, to be sent, or what was adopted; -1 after drop_fd().
   int fd() const { return fd_.get(); }
   void drop_fd() { fd_.reset(); }
   // Takes pages for all of a range of memory, and changes nothing that is in it: whoever touches
   // memory first pays for it, and waits for it. kNoMemory.
   static Status populate(std::byte* data, uint64_t bytes);
+  // The creator, once somebody has adopted it. kSystem.
+  Status seal();
+  // Who has adopted it: whether the creator has. kProtocol.
+  Status check_sealed() const;
   // Pages stay in memory once they are there. kNoMemory: the system allows no more, or nobody to.
   Status lock();
   // Gives the pages of a range (whole pages) back; they read as zeros again. False: somebody has

@@ -58,7 +58,7 @@ class Backend {
   // True: engines read and write tensors wherever they lie, and regions are never added.
   virtual bool sees_program_memory() const = 0;
 
-  virtual Status add_region(uint32_t id, const Region& region) = 0;
+  virtual Status add_region(uint32_t id, Region& region) = 0;
   virtual Status remove_region(uint32_t id) = 0;
 
   // Blocks until every member is there, at most job.timeout_ms.

@@ -98,7 +98,7 @@ class EmbeddedBackend final : public Backend {
 
   std::span<const std::unique_ptr<ClientChannel>> channels() const override { return channels_; }
   bool sees_program_memory() const override { return true; }
-  Status add_region(uint32_t, const Region&) override { return {}; }
+  Status add_region(uint32_t, Region&) override { return {}; }
   Status remove_region(uint32_t) override { return {}; }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {

@@ -46,22 +46,22 @@ Result<std::byte*> MemoryMap::allocate(uint64_t bytes) {
   block.offset_bytes = place.offset_bytes;
   blocks_.emplace(reinterpret_cast<uintptr_t>(place.data), block);
   lock.unlock();
-  if (carved->used) std::memset(place.data, 0, bytes);
+  std::memset(place.data, 0, carved->used_bytes);
   return place.data;
 }
 
 // First fit.
 std::optional<MemoryMap::Carved> MemoryMap::carve(uint64_t bytes) {
   for (auto& [id, arena] : arenas_) {
-    const auto found = std::find_if(arena.free_spans.begin(), arena.free_spans.end(),
-                                    [&](const auto& s) { return s.second.bytes >= bytes; });
-    if (found == arena.free_spans.end()) continue;
-    const auto [offset, span] = *found;
-    arena.free_spans.erase(found);
-    if (span.bytes > bytes) {
-      arena.free_spans.emplace(offset + bytes, FreeSpan{span.bytes - bytes, span.used});
-    }
-    return Carved{{arena.region->data() + offset, id, offset}, span.used};
+    const auto span = std::find_if(arena.free_spans.begin(), arena.free_spans.end(),
+                                   [&](const auto& s) { return s.second >= bytes; });
+    if (span == arena.free_spans.end()) continue;
+    const auto [offset, length] = *span;
+    arena.free_spans.erase(span);
+    if (length > bytes) arena.free_spans.emplace(offset + bytes, length - bytes);
+    const uint64_t given = std::clamp(arena.given_to, offset, offset + bytes) - offset;
+    arena.given_to = std::max(arena.given_to, offset + bytes);
+    return Carved{{arena.region->data() + offset, id, offset}, arena.keeps_pages ? given : 0};
   }
   return std::nullopt;
 }
@@ -78,7 +78,7 @@ Status MemoryMap::grow(uint64_t bytes) {
   }
   (*region)->drop_fd();  // the mapping is enough
   Arena arena;
-  arena.free_spans.emplace(0, FreeSpan{(*region)->bytes()});
+  arena.free_spans.emplace(0, (*region)->bytes());
   arena.region = std::move(*region);
   arenas_.emplace(id, std::move(arena));
   return {};
@@ -89,24 +89,22 @@ Status MemoryMap::grow(uint64_t bytes) {
 void MemoryMap::give_back(const Block& block) {
   const auto found = arenas_.find(block.region);
   Arena& arena = found->second;
-  auto& spans = arena.free_spans;
-  const bool used = !arena.region->discard(block.offset_bytes, block.bytes);
-  auto [span, fresh] = spans.emplace(block.offset_bytes, FreeSpan{block.bytes, used});
+  if (!arena.region->discard(block.offset_bytes, block.bytes)) arena.keeps_pages = true;
+  auto [span, fresh] = arena.free_spans.emplace(block.offset_bytes, block.bytes);
   if (const auto next = std::next(span);
-      next != spans.end() && span->first + span->second.bytes == next->first) {
-    span->second.bytes += next->second.bytes;
-    span->second.used |= next->second.used;
-    spans.erase(next);
+      next != arena.free_spans.end() && span->first + span->second == next->first) {
+    span->second += next->second;
+    arena.free_spans.erase(next);
   }
-  if (span != spans.begin()) {
+  if (span != arena.free_spans.begin()) {
     const auto before = std::prev(span);
-    if (before->first + before->second.bytes == span->first) {
-      before->second.bytes += span->second.bytes;
-      before->second.used |= span->second.used;
-      spans.erase(span);
+    if (before->first + before->second == span->first) {
+      before->second += span->second;
+      arena.free_spans.erase(span);
     }
   }
-  const bool unused = spans.size() == 1 && spans.begin()->second.bytes == arena.region->bytes();
+  const bool unused =
+      arena.free_spans.size() == 1 && arena.free_spans.begin()->second == arena.region->bytes();
   if (!unused) return;
   if (!backend_.sees_program_memory()) (void)backend_.remove_region(block.region);
   arenas_.erase(found);

@@ -42,17 +42,15 @@ class MemoryMap {
   void unpin(const void* data);
 
  private:
-  struct FreeSpan {
-    uint64_t bytes = 0;
-    bool used = false;  // some of it may not read as zeros
-  };
   struct Arena {  // one region, given out in pages
     std::unique_ptr<Region> region;
-    std::map<uint64_t, FreeSpan> free_spans;  // by offset, coalesced
+    std::map<uint64_t, uint64_t> free_spans;  // offset -> bytes, coalesced
+    uint64_t given_to = 0;                    // nothing from here on was ever given out
+    bool keeps_pages = false;                 // what comes back does not read as zeros by itself
   };
   struct Carved {
     Placement place;
-    bool used = false;
+    uint64_t used_bytes = 0;  // of its begin: they may not read as zeros
   };
   struct Block {
     uint64_t bytes = 0;

@@ -123,11 +123,13 @@ Status JobContext::check_features(const std::string& job, const JobKey& key, uin
   if (Status good = check_seals(how, job, key, features); !good) return good;
   constexpr size_t kMostNamed = 1024;
   const uint32_t offered = seal_features(how, job, key) & wire::kFeatureSeals;
-  if ((offered & ~features) != 0 && unauthenticated.size() < kMostNamed &&
+  const bool bare = how == Authentication::kEncrypted && offered == 0;
+  if ((bare || (offered & ~features) != 0) && unauthenticated.size() < kMostNamed &&
       unauthenticated.insert(job).second) {
     note(NoticeKind::kTrouble, job,
-         "has a member whose frames are not authenticated: its release is older, or it has them "
-         "off (jobs.authentication)");
+         bare ? "is not encrypted: it has no secret (jobs.authentication)"
+              : "has a member whose frames are not authenticated: its release is older, or it has "
+                "them off (jobs.authentication)");
   }
   return {};
 }

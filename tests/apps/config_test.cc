@@ -283,25 +283,6 @@ TEST_F(ConfigTest, AuthenticationIsOfferedUnlessItIsAskedFor) {
   }
 }
 
-TEST_F(ConfigTest, WhatIsServedWithoutASecretIsNotEncryptedAndThatIsSaid) {
-  const auto said = [this](const std::string& text) { return not_encrypted(*load(text)); };
-  const std::string jobs = "[jobs]\nauthentication = \"encrypted\"\n";
-  const std::string secret = "[[job]]\nname = \"a\"\nsecret = \"s\"\n";
-  EXPECT_EQ(said(""), "");
-  EXPECT_EQ(said(jobs), "");
-  EXPECT_EQ(said(jobs + secret), "");
-  EXPECT_EQ(said("[jobs]\nopen = true\n[[job]]\nname = \"b\"\n"), "");
-  for (const std::string& open :
-       {jobs + "open = true\n" + secret, jobs + "[[job]]\nname = \"b\"\n"}) {
-    EXPECT_EQ(said(open).find("jobs.authentication = \"encrypted\" is for jobs with a secret"), 0U);
-  }
-  const std::string sockets = "[sockets]\nauthentication = \"encrypted\"\n";
-  EXPECT_EQ(said(sockets), "");
-  EXPECT_EQ(said(sockets + "open = true\nsecret = \"s\"\n"), "");
-  EXPECT_EQ(said(sockets + "open = true\n").find("sockets.authentication = \"encrypted\" is for"),
-            0U);
-}
-
 TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffered) {
   for (const char* section : {"jobs", "sockets"}) {
     const std::string key = std::string(section) + ".authentication";

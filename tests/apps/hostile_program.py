@@ -279,10 +279,16 @@ class Hostile:
         say("ready")
 
     def share(self):
-        """Regions into which it punches holes while the daemon takes them, and which it takes back: the daemon's seal waits for
-        each hole."""
+        """Regions to which it writes, and into which it punches holes, while the daemon takes them; it says of some that they are
+        sealed, which they are not, and takes them back. A write whose source never comes holds the memfd's lock for ever."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self.where)
+        sequence = iter(range(2, MANY))
+
+        def ask(memfd=None, **fields):
+            packet = message(**fields, seq=next(sequence))
+            socket.send_fds(connection, [packet], [] if memfd is None else [memfd])
+            return connection.recv(4096)
         connection.send(HELLO)
         connection.recv(4096)
         for number in range(1, MANY):
@@ -290,24 +296,32 @@ class Hostile:
             os.ftruncate(memfd, SHARED_BYTES)
             fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
             ends = threading.Event()
-            thread = threading.Thread(target=self.fill_and_punch, args=(memfd, ends))
-            thread.start()
-            socket.send_fds(connection, [message(type="region_add", region=number, bytes=SHARED_BYTES, seq=2 * number)], [memfd])
-            added = connection.recv(4096)
+            threads = [threading.Thread(target=work, args=(memfd, ends)) for work in (self.fill_and_punch, self.write)]
+            for thread in threads:
+                thread.start()
+            added = ask(memfd, type="region_add", region=number, bytes=SHARED_BYTES)
+            assert b"failed" not in added, added
+            again = ask(memfd, type="region_add", region=MANY - number, bytes=SHARED_BYTES)
+            assert b"not sealed yet" in again, again
+            sealed = ask(type="region_sealed", region=number)
+            assert b"not sealed against holes" in sealed, sealed
             ends.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
             os.close(memfd)
-            assert b"ok" in added, added
-            connection.send(message(type="region_del", region=number, seq=2 * number + 1))
-            connection.recv(4096)
+            assert b"failed" not in ask(type="region_del", region=number)
             if number == 3:
                 say("shared")
 
     def fill_and_punch(self, memfd, ends):
-        with contextlib.suppress(OSError):  # that the daemon has sealed it
-            while not ends.is_set():
-                os.posix_fallocate(memfd, 0, SHARED_BYTES)
-                self.punch_by(memfd, SHARED_BYTES)
+        while not ends.is_set():
+            os.posix_fallocate(memfd, 0, SHARED_BYTES)
+            self.punch_by(memfd, SHARED_BYTES)
+
+    @staticmethod
+    def write(memfd, ends):
+        while not ends.is_set():
+            os.pwrite(memfd, bytes(SHARED_BYTES // 4), 0)
 
     def attach_without_end(self):
         held = []

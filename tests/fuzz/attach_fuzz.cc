@@ -43,6 +43,8 @@ class Honest {
     must(attached_.channel() != nullptr, "an honest HELLO is refused");
     region_ = std::move(*Region::create(4096));
     ok(attached_.ask(attach::RegionAdd{1, region_->bytes()}, region_->fd()));
+    must(region_->seal().ok(), "an honest region cannot be sealed");
+    ok(attached_.ask(attach::RegionSealed{1}));
     attach::JobOpen open;
     open.client_job = 1;
     open.name = "good";
@@ -230,8 +232,11 @@ class Hostile {
                                                          ? record.take<uint64_t>() >> (how % 64)
                                                          : 4096ULL * (1 + how % 8)};
       }
-      case 3:
-        return attach::RegionDel{record.byte() % 4U};
+      case 3: {
+        const uint8_t region = record.byte();
+        if (region >= 128) return attach::RegionSealed{region % 4U};
+        return attach::RegionDel{region % 4U};
+      }
       case 4:
       case 5:
         return job_open(record);

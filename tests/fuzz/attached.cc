@@ -12,7 +12,7 @@ int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 Attached::Attached(Cluster& cluster, size_t host, ClientId id) {
   program_ = std::make_shared<Program>(
       id, cluster.host(host),
-      Program::Memory{kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, {}, {}},
+      Program::Memory{kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, {}},
       [this](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         take(message, descriptors);
       });

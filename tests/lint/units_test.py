@@ -16,19 +16,21 @@ import tree
 
 ROOT, BUILD = sys.argv[1:]
 del sys.argv[1:]
+UNNAMED = '?'
 SPACE = re.compile(r'^namespace ?([\w:]*) ?\{|^\}( *// namespace)', re.M)
 # A type; a variable or constant; a function with its parameters (an alias may be repeated). None is indented at a
 # namespace's scope.
-NAMED = re.compile(r'^(?:template <[^\n]*>\n)?(?=[A-Za-z])(?!using )(?:(?:class|struct|union|enum(?: class)?) (\w+)[^;\n]*\{'
+NAMED = re.compile(r'^(?:template <[^\n]*>\n)?(?:\[\[[^\]]*\]\] ?)?(?=[A-Za-z])(?!using )(?:(?:class|struct|union|enum(?: class)?) (\w+)[^;\n]*\{'
                    r'|[\w:<>,*& ]+[ &*](\w+)(?:\[\w*\])* ?(?:=|\{|;)'
                    r'|[\w:<>,*& ]+[ &*](\w+\([^;{]*\))[^;{()]*\{)', re.M)
 
 
+MORE = re.compile(r'^(?:static )?const(?:expr)? [^\n;(]*;', re.M)  # constants, of which NAMED finds the first
 ALIAS = re.compile(r'^using (\w+) =', re.M)
 
 
 def parts(text):
-    """(namespace, code) of what stands between the braces of namespaces; an unnamed one has an empty name."""
+    """(namespace, code) of what stands between the braces of namespaces."""
     code = re.sub(r'//(?! namespace)[^\n]*', '', text)
     spaces, at = [], 0
     for match in SPACE.finditer(code):
@@ -36,7 +38,7 @@ def parts(text):
             yield '::'.join(spaces), code[at:match.start()]
         at = match.end()
         if match.group(2) is None:
-            spaces.append(match.group(1))
+            spaces.append(match.group(1) or UNNAMED)
         else:
             spaces.pop()
 
@@ -44,19 +46,22 @@ def parts(text):
 def names(text):
     """(namespace, name) of each definition in an unnamed namespace of this source."""
     for space, code in parts(text):
-        if space.endswith('::') or '::::' in space:
+        if UNNAMED in space:
+            for line in MORE.findall(code):
+                for name in re.findall(r', (\w+)(?: =|;|,)', line):
+                    yield space, name
             for found in NAMED.finditer(code):
                 name = found.group(1) or found.group(2) or re.sub(r' ?\w+(?=[,)])|\s+', ' ', found.group(3))
                 yield space, name
 
 
 def aliases(text):
-    return {(space, name) for space, code in parts(text) if space.endswith('::') for name in ALIAS.findall(code)}
+    return {(space, name) for space, code in parts(text) if space.endswith(UNNAMED) for name in ALIAS.findall(code)}
 
 
 def names_of_header(text):
     """As names() gives them for an unnamed namespace in the header's: types, aliases and constants."""
-    return {(space + '::', name) for space, code in parts(text)
+    return {(f'{space}::{UNNAMED}', name) for space, code in parts(text)
             for name in [*ALIAS.findall(code), *(one.group(1) or one.group(2) for one in NAMED.finditer(code))] if name}
 
 
@@ -74,13 +79,22 @@ int three(int value, const char* text) {
   return 1;
 }
 int named[] = {1};
+constexpr int kFive = 5, kSix = 6;
+[[nodiscard]] int seven() {
+  return 7;
+}
 }  // namespace
 int four = 4;
 }  // namespace mercury
+namespace {
+int eight = 8;
+}  // namespace
 '''
         found = [name for _, name in names(text)]
-        self.assertEqual([name.split('(')[0] for name in found], ['kOne', 'Two', 'three', 'named'])
-        self.assertEqual(found[2], next(n for _, n in names(text.replace('int value', 'int other')) if 'three' in n))
+        self.assertEqual(sorted(name.split('(')[0] for name in found),
+                         ['Two', 'eight', 'kFive', 'kOne', 'kSix', 'named', 'seven', 'three'])
+        three = [name for name in found if 'three' in name]
+        self.assertEqual(three, [name for _, name in names(text.replace('int value', 'int other')) if 'three' in name])
 
     @staticmethod
     @functools.lru_cache(None)

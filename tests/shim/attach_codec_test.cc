@@ -39,8 +39,8 @@ Declare some_tensors(size_t count) {
   return m;
 }
 std::vector<Request> all_requests() {
-  return {Hello{},         RegionAdd{7, 4096}, RegionDel{7}, some_job(),
-          some_tensors(3), JobClose{1},        JobWait{2},   JobStatus{3}};
+  return {Hello{},     RegionAdd{7, 4096}, RegionDel{7}, some_job(),     some_tensors(3),
+          JobClose{1}, JobWait{2},         JobStatus{3}, RegionSealed{8}};
 }
 std::vector<Reply> all_replies() {
   return {Ok{}, Ok{{1, Round(0xffffffff)}}, Failed{Errc::kMissingMembers, "worker 1 missing"},

@@ -172,6 +172,9 @@ TEST(RegionTest, NobodyTakesPagesOutOfWhatIsAdopted) {
   std::memset(own.data(), 1, kMiB);
   const auto theirs = Region::adopt(UniqueFd(::dup(own.fd())), kMiB, kMiB);
   ASSERT_TRUE(theirs.has_value()) << theirs.error().message;
+  EXPECT_FALSE((*theirs)->check_sealed());
+  ASSERT_TRUE(own.seal());
+  EXPECT_TRUE((*theirs)->check_sealed());
   EXPECT_TRUE((*theirs)->lock());
 
   EXPECT_FALSE(own.discard(0, 4096));

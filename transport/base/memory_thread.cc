@@ -90,15 +90,18 @@ void MemoryThread::populate(std::span<std::byte> part, const std::byte* mapping)
   }
 }
 
+void MemoryThread::forget(const std::byte* mapping) noexcept {
+  std::unique_lock lock(mutex_);
+  to_touch_.erase(mapping);
+  const std::byte* expected = mapping;
+  prefaulting_.compare_exchange_strong(expected, nullptr);
+  untouched_.wait(lock, [this, mapping] { return touching_ != mapping; });
+}
+
 void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
   if (memory.empty()) return;
   to_unmap_ += memory.size();
   if (!post({Kind::kUnmap, memory, memory.data()})) unmap_in_steps(memory);
-}
-
-void MemoryThread::wait_until_unmapped() noexcept {
-  std::unique_lock lock(mutex_);
-  unmapped_.wait(lock, [this, given = unmaps_given_] { return unmaps_done_ >= given; });
 }
 
 bool MemoryThread::post(Task task) noexcept {
@@ -111,7 +114,6 @@ bool MemoryThread::post(Task task) noexcept {
       // Of either there may be much: neither is looked through.
       to_touch_.erase(task.mapping);
       tasks_.push_front(task);
-      ++unmaps_given_;
     } else {
       task.number = ++last_number_;
       tasks_.push_back(task);
@@ -133,14 +135,18 @@ void MemoryThread::run() {
     const Task task = tasks_.front();
     tasks_.pop_front();
     if (task.kind == Kind::kPrefault && !is_to_touch(task)) continue;
-    if (task.kind == Kind::kPrefault) prefaulting_ = ends_ ? nullptr : task.mapping;
+    if (task.kind == Kind::kPrefault) {
+      prefaulting_ = ends_ ? nullptr : task.mapping;
+      touching_ = task.mapping;
+    }
     lock.unlock();
     if (task.kind == Kind::kPrefault) {
       prefault_in_steps(task);
     } else {
-      unmap_and_tell(task.memory);
+      unmap_in_steps(task.memory);
     }
     lock.lock();
+    if (std::exchange(touching_, nullptr) != nullptr) untouched_.notify_all();
   }
 }
 
@@ -150,15 +156,22 @@ bool MemoryThread::is_to_touch(const Task& task) noexcept {
   return first != to_touch_.end() && first->second <= task.number;
 }
 
-void MemoryThread::unmap_waiting() noexcept {
-  while (to_unmap_ > 0) {
-    std::unique_lock lock(mutex_);
-    if (tasks_.empty() || tasks_.front().kind != Kind::kUnmap) return;
+// Before the task goes on; who has it forgotten does not wait for that. False: somebody has.
+bool MemoryThread::unmap_waiting(const Task& task) noexcept {
+  if (to_unmap_ == 0) return true;
+  std::unique_lock lock(mutex_);
+  touching_ = nullptr;
+  untouched_.notify_all();
+  while (!tasks_.empty() && tasks_.front().kind == Kind::kUnmap) {
     const std::span<std::byte> memory = tasks_.front().memory;
     tasks_.pop_front();
     lock.unlock();
-    unmap_and_tell(memory);
+    unmap_in_steps(memory);
+    lock.lock();
   }
+  if (prefaulting_ != task.mapping) return false;
+  touching_ = task.mapping;
+  return true;
 }
 
 void MemoryThread::prefault_in_steps(const Task& task) noexcept {
@@ -167,7 +180,7 @@ void MemoryThread::prefault_in_steps(const Task& task) noexcept {
     std::byte* const next = step_end(at, end);
     if (::madvise(at, static_cast<size_t>(next - at), MADV_POPULATE_WRITE) != 0) return;
     at = next;
-    unmap_waiting();
+    if (!unmap_waiting(task)) return;
   }
 }
 
@@ -179,13 +192,6 @@ void MemoryThread::unmap_in_steps(std::span<std::byte> memory) noexcept {
     to_unmap_ -= static_cast<uint64_t>(end - begin);
     end = begin;
   }
-}
-
-void MemoryThread::unmap_and_tell(std::span<std::byte> memory) noexcept {
-  unmap_in_steps(memory);
-  const std::lock_guard lock(mutex_);
-  ++unmaps_done_;
-  unmapped_.notify_all();
 }
 
 }  // namespace mercury

@@ -36,11 +36,12 @@ class MemoryThread {
   // have taken already, are mapped here, and neither their place nor their size is asked for.
   // Kernels before 5.14 cannot, and nothing is done.
   void populate(std::span<std::byte> part, const std::byte* mapping) noexcept;
+  // Nothing of this mapping is touched any more, now or later: its owner unmaps it. Waits for what
+  // is being touched, 2 MiB at most.
+  void forget(const std::byte* mapping) noexcept;
   // Of a whole mapping, which nobody uses any more. What is not touched yet stays so. It goes
   // before all that is to be touched: who gives memory back may have other memory for it.
   void unmap(std::span<std::byte> memory) noexcept;
-  // Until as much of it is unmapped as unmap() has been given so far. Not for who is waited for.
-  void wait_until_unmapped() noexcept;
   // What unmap() was given and the kernel has not got back.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
 
@@ -56,20 +57,19 @@ class MemoryThread {
   bool post(Task task) noexcept;
   bool is_to_touch(const Task& task) noexcept;
   void run();
-  void unmap_waiting() noexcept;
+  bool unmap_waiting(const Task& task) noexcept;
   void prefault_in_steps(const Task& task) noexcept;
   void unmap_in_steps(std::span<std::byte> memory) noexcept;
-  void unmap_and_tell(std::span<std::byte> memory) noexcept;
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable unmapped_;
+  std::condition_variable untouched_;
   std::deque<Task> tasks_;  // what is to be unmapped first
   // By where a mapping begins, the number of the first that is to be touched of it. Those before it
   // are void: their memory has been unmapped meanwhile.
   std::unordered_map<const std::byte*, uint64_t> to_touch_;
+  const std::byte* touching_ = nullptr;  // a part of this mapping
   uint64_t last_number_ = 0;
-  uint64_t unmaps_given_ = 0, unmaps_done_ = 0;
   bool ends_ = false;
   std::atomic<const std::byte*> prefaulting_{nullptr};  // of this mapping; another: it is to stop
   std::atomic<uint64_t> to_unmap_{0};

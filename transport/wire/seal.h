@@ -15,9 +15,9 @@
 // Units: a key is for one direction of one session. A nonce is its salt, exclusive or the piece,
 // and the packet number: piece 0 of a number is the whole frame, others are its parts (part.h).
 // None must be sealed, or encrypted, twice, nor both. After each 2^32 numbers another key is
-// derived. Of ciphertext a key then has at most 2^41 blocks where frames have 9,000 bytes, which is
-// told from noise with a chance of 2^-47 (GCM's bound is that of counter mode: blocks squared by
-// 2^129). Owner/thread: one engine each. Nothing allocates after construction.
+// derived. Of ciphertext a key then has about 2^41 blocks where frames have 9,000 bytes, which are
+// told from noise with a chance of about 2^-47 (GCM's bound is that of counter mode: blocks squared
+// by 2^129). Owner/thread: one engine each. Nothing allocates after construction.
 //
 // Paper: NIST SP 800-38D, sections 6 to 8 (GCM and GMAC, nonces made of a fixed field and a
 // counter).

@@ -377,6 +377,10 @@ Status Peers::check_features(const Endpoint& remote, uint32_t features) {
                      (policy_.authentication == Authentication::kEncrypted ? "encrypted"
                                                                            : "authenticated") +
                      " (sockets.authentication)");
+  } else if (policy_.authentication == Authentication::kEncrypted && own_seals() == 0) {
+    if (unauthenticated_.size() < policy_.max_hosts && unauthenticated_.insert(remote.ip).second) {
+      note(remote, "connections are not encrypted: there is no sockets.secret");
+    }
   } else if ((own_seals() & ~features & wire::kFeatureSeals) != 0 &&
              unauthenticated_.size() < policy_.max_hosts &&
              unauthenticated_.insert(remote.ip).second) {

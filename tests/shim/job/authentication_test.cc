@@ -81,6 +81,18 @@ TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
   expect_nothing_left();
 }
 
+using BothEncrypt = AuthenticationTest;
+EACH(BothEncrypt, Pair{kEncrypted, kEncrypted});
+
+TEST_P(BothEncrypt, AJobWithoutASecretIsNamedOnceByEachHost) {
+  ProgramModel& program = open("");
+  ASSERT_TRUE(program.is_open()) << program.open_text;
+  EXPECT_TRUE(all_have(kOurs));
+  EXPECT_EQ(lines_with("job 'train' is not encrypted: it has no secret"), 2U);
+  program.close();
+  expect_nothing_left();
+}
+
 using OneEncrypts = AuthenticationTest;
 EACH(OneEncrypts, Pair{kEncrypted, kRequired}, Pair{kOffered, kEncrypted});
 

@@ -528,6 +528,16 @@ TEST_F(OtherHosts, WithoutASecretThereIsNothingToAuthenticate) {
   EXPECT_TRUE(notices.empty()) << notices.front();
 }
 
+TEST_F(OtherHosts, WithoutASecretAHostIsNamedOnceWhereEncryptionIsAskedFor) {
+  policy.key = derive_job_key(kSocketService, "");
+  policy.authentication = Authentication::kEncrypted;
+  open_session(1, kServer);
+  take<command::OpenConnection>();
+  for (int i = 0; i < 2; ++i) accept_session(at("10.0.0.2:7470"));
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_NE(notices[0].find("not encrypted: there is no sockets.secret"), std::string::npos);
+}
+
 TEST_F(OtherHosts, AHostWithoutSealsIsNamedOnceWhereTheyAreOffered) {
   policy.authentication = Authentication::kOffered;
   open_session(1, kServer);

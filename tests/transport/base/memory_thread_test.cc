@@ -86,7 +86,7 @@ TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
   thread.prefault({busy.data(), busy.bytes()});
   thread.populate({begin, 8 * kMiB}, begin);
   memory = MappedMemory();
-  thread.wait_until_unmapped();
+  wait_until([&] { return thread.bytes_to_unmap() == 0; });
   ASSERT_FALSE(is_mapped(begin));
   void* const next = ::mmap(begin, 8 * kMiB, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -98,16 +98,25 @@ TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
   ::munmap(begin, 8 * kMiB);
 }
 
-TEST(MemoryThread, SaysWhenWhatItWasGivenIsUnmapped) {
+// Whoever unmaps a mapping himself, while it is being touched and before.
+TEST(MemoryThread, TouchesNothingOfWhatItWasToldToForget) {
   MemoryThread thread;
-  thread.wait_until_unmapped();
-  for (int i = 0; i < 20; ++i) {
-    MappedMemory memory = MappedMemory::anonymous(8 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
+  for (int i = 0; i < 50; ++i) {
+    MappedMemory memory = MappedMemory::anonymous(64 * kMiB);
     std::byte* const begin = memory.data();
-    memory.leave_to(thread);
-    memory = MappedMemory();
-    thread.wait_until_unmapped();
-    EXPECT_FALSE(is_mapped(begin));
+    thread.populate({begin, 32 * kMiB}, begin);
+    thread.populate({begin + 32 * kMiB, 32 * kMiB}, begin);
+    if (i % 2 == 0) wait_until([&] { return resident_pages(begin, kMiB) > 0; });
+    if (i % 3 == 0) {  // which it unmaps before it goes on
+      MappedMemory other = MappedMemory::anonymous(64 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
+      other.leave_to(thread);
+    }
+    thread.forget(begin);
+    memory = MappedMemory::anonymous(64 * kMiB);  // as likely as not at the same place
+    ASSERT_EQ(resident_pages(memory.data(), 64 * kMiB), 0U);
+    ::usleep(100);
+    ASSERT_EQ(resident_pages(memory.data(), 64 * kMiB), 0U);
+    thread.forget(memory.data());
   }
 }
 
