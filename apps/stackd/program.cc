@@ -73,7 +73,7 @@ bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> 
   return true;
 }
 
-void Program::on(uint32_t sequence, const attach::Hello&) {
+void Program::on(uint32_t sequence, const attach::Hello& hello) {
   std::vector<int> descriptors;
   for (size_t lane = 0; lane < host_.lane_count(); ++lane) {
     Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, true);
@@ -85,6 +85,7 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
     for (int fd : (*memory)->program_descriptors()) descriptors.push_back(fd);
   }
   greeted_ = true;
+  minor_ = hello.abi_minor;
   for (size_t lane = 0; lane < channels_.size(); ++lane) {
     host_.send(LaneId(static_cast<uint16_t>(lane)),
                command::AttachChannel{channels_[lane].engine.get()});
@@ -98,6 +99,13 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
 void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
   if (regions_.count(request.region) > 0) {
     return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
+  }
+  if (minor_ < attach::kSealedSince) {
+    return reply(sequence,
+                 Status(Error(Errc::kProtocol,
+                              "this libmercurystack (attach minor " + std::to_string(minor_) +
+                                  ") does not seal what it shares; that of minor " +
+                                  std::to_string(attach::kSealedSince) + " does")));
   }
   if (unsealed_) {
     return reply(sequence, Status(Error(Errc::kBusy, "region " + std::to_string(*unsealed_) +

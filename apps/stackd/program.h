@@ -97,6 +97,7 @@ class Program : public std::enable_shared_from_this<Program> {
   const Memory memory_;
   Send send_;
   bool greeted_ = false;
+  uint32_t minor_ = 0;  // of its library
   bool gone_ = false;
   size_t unanswered_ = 0;
   std::optional<uint32_t> asked_;  // whether the daemon runs, while an engine stands still

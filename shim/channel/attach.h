@@ -66,6 +66,7 @@ struct RegionDel {
 };
 // The program has sealed it (Region::seal) since the daemon answered that it has mapped it. Before,
 // no tensor may lie in it, and no other region is taken.
+inline constexpr uint32_t kSealedSince = 5;
 struct RegionSealed {  // minor 5
   uint32_t region = 0;
 };

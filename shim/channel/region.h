@@ -5,7 +5,8 @@
 // seals it against all but what is mapped already, so that nobody can take a page out of it: an
 // engine that touches one within a hole waits until that is punched, and with it all who share its
 // thread. The daemon only looks whether it has: a seal waits for whoever writes to the memfd, and
-// that may be the program, for ever.
+// that may be the program, for ever. (To map what is not sealed yet waits for a hole that is being
+// punched.)
 //
 // Owner/thread: resolve() may be called from any thread; the mapping lives as long as the object.
 #pragma once

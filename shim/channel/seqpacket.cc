@@ -22,7 +22,8 @@ namespace {
 constexpr size_t kMostDescriptors = 253;
 static_assert(kMaxDescriptors <= kMostDescriptors);
 
-// Takes every descriptor out of the message, so that each is closed whatever follows.
+// Takes every descriptor out of the message, so that each is closed whatever follows. Who closes a
+// socket last waits as long as its sender has said: no longer.
 std::vector<UniqueFd> take_descriptors(msghdr& message) {
   std::vector<UniqueFd> out;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
@@ -31,6 +32,8 @@ std::vector<UniqueFd> take_descriptors(msghdr& message) {
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      constexpr linger kNone{};
+      (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &kNone, sizeof kNone);  // of a socket
       out.emplace_back(fd);
     }
   }

@@ -38,7 +38,6 @@ constexpr uint32_t kMostUnanswered = 10;
 
 constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
 constexpr uint32_t kScattersSince = 4;    // the one that knows SubmitOp::kScatter
-constexpr uint32_t kSealsSince = 5;       // the one that asks for regions that are sealed
 
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
@@ -70,7 +69,7 @@ class DaemonBackend final : public Backend {
   Status add_region(uint32_t id, Region& region) override {
     const int fd = region.fd();
     Status mapped = ask(attach::RegionAdd{id, region.bytes()}, std::span(&fd, 1));
-    if (!mapped || minor_ < kSealsSince) return mapped;
+    if (!mapped || minor_ < attach::kSealedSince) return mapped;
     Status sealed = region.seal();
     if (sealed) sealed = ask(attach::RegionSealed{id});
     if (!sealed) (void)remove_region(id);

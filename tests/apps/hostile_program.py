@@ -9,11 +9,13 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import random
 import re
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -32,6 +34,7 @@ HOARDS = {"hoard": (4, 1, 60_000),  # more sums than a server keeps for all of t
           "crowd": (1, 60, 2000)}  # more results for its workers than a server has records of for one job
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE = 1033, 2, 4, 8
 SHARED_BYTES = 64 << 20
+SYS_USERFAULTFD, UFFDIO_API, UFFDIO_REGISTER = 323, 0xC018AA3F, 0xC020AA00
 MANY = 1 << 30
 MADV_DONTNEED, MADV_REMOVE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_COLLAPSE = 4, 9, 21, 23, 25
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -46,7 +49,7 @@ def message(**fields):
     return bytes([0xa0 + len(fields)]) + b"".join(item(key) + item(value) for key, value in fields.items())
 
 
-HELLO = message(type="hello", magic=0x4D455243, major=1, minor=1, pid=1, seq=1)
+HELLO = message(type="hello", magic=0x4D455243, major=1, minor=5, pid=1, seq=1)
 STATUS = message(type="job_status", slot=0, seq=2)
 
 
@@ -71,6 +74,7 @@ class Hostile:
         self.library, self.where, self.rendezvous, self.mode = library, where, rendezvous, mode
         self.random = random.Random(seed)
         self.libc = ctypes.CDLL(None, use_errno=True)
+        self.sources = []
 
     def step(self, name):
         if self.mode == "die":
@@ -279,8 +283,8 @@ class Hostile:
         say("ready")
 
     def share(self):
-        """Regions to which it writes, and into which it punches holes, while the daemon takes them; it says of some that they are
-        sealed, which they are not, and takes them back. A write whose source never comes holds the memfd's lock for ever."""
+        """Regions to which it writes, and into which it punches holes, while the daemon takes them; it says that they are sealed, which
+        they are not, and takes them back. Every second one's lock is held all the while by a write whose source does not come."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self.where)
         sequence = iter(range(2, MANY))
@@ -296,7 +300,9 @@ class Hostile:
             os.ftruncate(memfd, SHARED_BYTES)
             fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
             ends = threading.Event()
-            threads = [threading.Thread(target=work, args=(memfd, ends)) for work in (self.fill_and_punch, self.write)]
+            stuck = self.stuck_write(memfd) if number % 2 else None
+            works = [] if stuck else [self.fill_and_punch, self.write]
+            threads = [threading.Thread(target=work, args=(memfd, ends)) for work in works]
             for thread in threads:
                 thread.start()
             added = ask(memfd, type="region_add", region=number, bytes=SHARED_BYTES)
@@ -305,13 +311,36 @@ class Hostile:
             assert b"not sealed yet" in again, again
             sealed = ask(type="region_sealed", region=number)
             assert b"not sealed against holes" in sealed, sealed
+            assert b"failed" not in ask(type="region_del", region=number)
             ends.set()
+            if stuck:
+                os.close(stuck[0])
+                threads = stuck[1:]
             for thread in threads:
                 thread.join()
             os.close(memfd)
-            assert b"failed" not in ask(type="region_del", region=number)
             if number == 3:
                 say("shared")
+
+    def stuck_write(self, memfd):
+        """A write from a page that comes when the descriptor is closed, and its thread. None: this kernel lets nobody do that."""
+        number = self.libc.syscall(SYS_USERFAULTFD, os.O_CLOEXEC)
+        if number < 0:
+            return None
+        source = mmap.mmap(-1, mmap.PAGESIZE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(source))
+        fcntl.ioctl(number, UFFDIO_API, struct.pack("QQQ", 0xAA, 0, 0))
+        fcntl.ioctl(number, UFFDIO_REGISTER, struct.pack("QQQQ", address, mmap.PAGESIZE, 1, 0))
+        thread = threading.Thread(target=lambda: self.libc.pwrite(memfd, ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE),
+                                                                  ctypes.c_int64(0)))
+        thread.start()
+        self.sources.append(source)  # as long as that thread
+        for _ in range(1000):  # where the kernel says what a thread waits for
+            with open(f"/proc/self/task/{thread.native_id}/wchan", encoding="ascii") as file:
+                if "userfault" in file.read():
+                    break
+            time.sleep(0.001)
+        return number, thread
 
     def fill_and_punch(self, memfd, ends):
         while not ends.is_set():

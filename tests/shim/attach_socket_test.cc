@@ -69,6 +69,21 @@ TEST_F(PacketTest, CarriesTheMostDescriptorsThatHelloOkNeeds) {
   EXPECT_EQ(packet->descriptors.size(), kMaxDescriptors);
 }
 
+// Else whoever closes it waits as long as its sender likes.
+TEST_F(PacketTest, ASocketThatCameLingersNoMore) {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const linger long_time{1, 100'000};
+  ASSERT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &long_time, sizeof long_time), 0);
+  const int fd = socket.get();
+  ASSERT_TRUE(send_packet(left_.get(), hello_, std::span(&fd, 1), Wait::kYes).ok());
+  const auto packet = receive_packet(right_.get(), 1, Wait::kYes);
+  ASSERT_TRUE(packet.has_value());
+  linger now{};
+  socklen_t length = sizeof now;
+  ASSERT_EQ(::getsockopt(packet->descriptors.at(0).get(), SOL_SOCKET, SO_LINGER, &now, &length), 0);
+  EXPECT_EQ(now.l_onoff, 0);
+}
+
 TEST_F(PacketTest, UnexpectedDescriptorsAreClosed) {
   const int before = open_descriptors();
   const std::vector<int> two(2, 0);

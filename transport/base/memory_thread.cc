@@ -101,7 +101,9 @@ void MemoryThread::forget(const std::byte* mapping) noexcept {
 void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
   if (memory.empty()) return;
   to_unmap_ += memory.size();
-  if (!post({Kind::kUnmap, memory, memory.data()})) unmap_in_steps(memory);
+  if (post({Kind::kUnmap, memory, memory.data()})) return;
+  forget(memory.data());
+  unmap_in_steps(memory);
 }
 
 bool MemoryThread::post(Task task) noexcept {

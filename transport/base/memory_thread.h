@@ -36,8 +36,8 @@ class MemoryThread {
   // have taken already, are mapped here, and neither their place nor their size is asked for.
   // Kernels before 5.14 cannot, and nothing is done.
   void populate(std::span<std::byte> part, const std::byte* mapping) noexcept;
-  // Nothing of this mapping is touched any more, now or later: its owner unmaps it. Waits for what
-  // is being touched, 2 MiB at most.
+  // Nothing of this mapping is touched any more, now or later: its owner unmaps it. Waits for the
+  // step of 2 MiB that is being touched.
   void forget(const std::byte* mapping) noexcept;
   // Of a whole mapping, which nobody uses any more. What is not touched yet stays so. It goes
   // before all that is to be touched: who gives memory back may have other memory for it.
