@@ -187,7 +187,7 @@ class Bench:
         built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client",
                    self.folder / "engine_loop", self.folder / "core_distance")
         self.scratch = pathlib.Path(folder)
-        self.seconds, self.payload = options.seconds, options.payload
+        self.seconds, self.payload, self.seals = options.seconds, options.payload, options.seals
         cores = sorted(os.sched_getaffinity(0))[:2]
         self.cores = cores if options.pin else []
         self.scheduling = 'scheduling = "normal"\n' if options.pin else ""
