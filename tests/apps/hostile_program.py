@@ -90,7 +90,7 @@ class Hostile:
         self.step("open")
         self.open(self.worker, f"hostile-{os.getpid()}")
         self.step("declare")
-        numel = LARGE_NUMEL if self.mode in ("punch", "collapse", "large") else NUMEL
+        numel = LARGE_NUMEL if self.mode in ("punch", "collapse", "churn", "large") else NUMEL
         tiny = [[2 + i, 1, "f32", "sum"] for i in range(TINY if self.mode == "tiny" else 0)]
         self.declare(self.worker, [[0, numel, "f32", "sum"], [1, 500, "f32", "sum"], *tiny])
         say("ready")
@@ -190,6 +190,15 @@ class Hostile:
                     if punched is None:
                         punched = failed == 0
                         say(f"punched {punched}")
+
+    def churn(self):
+        """Not hostile: what those are compared with that have the kernel take and give pages. These are its own alone."""
+        threading.Thread(target=self.honest, daemon=True).start()
+        own = mmap.mmap(-1, 4 * LARGE_NUMEL)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(own))
+        while True:
+            for advice in (MADV_POPULATE_WRITE, MADV_PAGEOUT, MADV_DONTNEED):
+                self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(4 * LARGE_NUMEL), advice)
 
     def collapse(self):
         """Its pages put together to huge ones, without end: for that the kernel takes them out of the daemon's mapping, too."""
