@@ -12,8 +12,6 @@ import re
 import sys
 import unittest
 
-import tree
-
 ROOT, BUILD = sys.argv[1:]
 del sys.argv[1:]
 UNNAMED = '?'
@@ -23,8 +21,6 @@ SPACE = re.compile(r'^namespace ?([\w:]*) ?\{|^\}( *// namespace)', re.M)
 NAMED = re.compile(r'^(?:template <[^\n]*>\n)?(?:\[\[[^\]]*\]\] ?)?(?=[A-Za-z])(?!using )(?:(?:class|struct|union|enum(?: class)?) (\w+)[^;\n]*\{'
                    r'|[\w:<>,*& ]+[ &*](\w+)(?:\[\w*\])* ?(?:=|\{|;)'
                    r'|[\w:<>,*& ]+[ &*](\w+\([^;{]*\))[^;{()]*\{)', re.M)
-
-
 MORE = re.compile(r'^(?:static )?const(?:expr)? [^\n;(]*;', re.M)  # constants, of which NAMED finds the first
 ALIAS = re.compile(r'^using (\w+) =', re.M)
 

@@ -112,11 +112,16 @@ TEST(MemoryThread, TouchesNothingOfWhatItWasToldToForget) {
       other.leave_to(thread);
     }
     thread.forget(begin);
-    memory = MappedMemory::anonymous(64 * kMiB);  // as likely as not at the same place
-    ASSERT_EQ(resident_pages(memory.data(), 64 * kMiB), 0U);
-    ::usleep(100);
-    ASSERT_EQ(resident_pages(memory.data(), 64 * kMiB), 0U);
-    thread.forget(memory.data());
+    memory = MappedMemory();
+    void* const next = ::mmap(begin, 64 * kMiB, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    ASSERT_EQ(next, begin);
+    MappedMemory last = MappedMemory::anonymous(kMiB);  // behind all that waited
+    thread.populate({last.data(), kMiB}, last.data());
+    wait_until([&] { return resident_pages(last.data(), kMiB) == kMiB / kPage; });
+    ASSERT_EQ(resident_pages(begin, 64 * kMiB), 0U);
+    ::munmap(begin, 64 * kMiB);
+    thread.forget(last.data());
   }
 }
 

@@ -98,6 +98,17 @@ class Sealed {
     return frame[3] == static_cast<std::byte>(wire::FrameType::kResetToken);
   }
   Host& receiver() { return net.host[1]; }
+  // As they are, but for CLOSE.
+  void expect_kept_are_taken() {
+    for (const auto& [type, frame] : kept) {
+      if (type == 4) continue;
+      Bytes whole = frame;
+      receiver().receive(whole);
+      EXPECT_FALSE(receiver().session->is_new(number_of(frame))) << int{type} << " is taken";
+    }
+    EXPECT_EQ(receiver().delivered.size(), 1U);
+    EXPECT_EQ(receiver().reset_token, kResetToken);
+  }
 
   Net net;
   std::map<uint8_t, Bytes> kept;  // by type
@@ -187,14 +198,7 @@ TEST(SessionSeal, EveryFlippedBitIsDroppedAlthoughBothSumsAreRight) {
   EXPECT_GE(dropped, bits - 7 * (64 + 80));
   const uint64_t seals_wrong = host.counters.get(Counter::kDropSeal);
   EXPECT_GE(seals_wrong, bits - 7 * (64 + 80 + 64));
-  for (const auto& [type, frame] : lab.kept) {
-    if (type == 4) continue;
-    Bytes whole = frame;
-    host.receive(whole);
-    EXPECT_FALSE(host.session->is_new(number_of(frame))) << int{type} << " itself is taken";
-  }
-  EXPECT_EQ(host.delivered.size(), 1U);
-  EXPECT_EQ(host.reset_token, Sealed::kResetToken);
+  lab.expect_kept_are_taken();
   EXPECT_EQ(host.counters.get(Counter::kDropSeal), seals_wrong);
 }
 
@@ -317,14 +321,7 @@ TEST(SessionSeal, EveryFlippedBitOfAnEncryptedFrameIsDropped) {
       ASSERT_TRUE(host.delivered.empty() && host.messages.empty() && host.reset_token == 0);
     }
   }
-  for (const auto& [type, frame] : lab.kept) {
-    if (type == 4) continue;
-    Bytes whole = frame;
-    host.receive(whole);
-    EXPECT_FALSE(host.session->is_new(number_of(frame))) << int{type} << " itself is taken";
-  }
-  EXPECT_EQ(host.delivered.size(), 1U);
-  EXPECT_EQ(host.reset_token, Sealed::kResetToken);
+  lab.expect_kept_are_taken();
 }
 
 // A gradient that repeats shows neither itself nor that it does.
