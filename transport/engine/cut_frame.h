@@ -23,7 +23,7 @@
 namespace mercury {
 
 // Where the payload of a datagram lies that is ready to leave.
-enum class Lies : uint8_t {
+enum class PayloadPlace : uint8_t {
   kWhereItWas,
   kBehindHeader,  // and the seal: it was elsewhere, and is encrypted
   kInCutFrame,    // with its header

@@ -218,9 +218,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
   // --- frames in parts (engine_parts.h) ---
   // By value: a reference to the caller's header would keep that out of registers.
-  [[gnu::cold, gnu::noinline]] Lies seal_or_cut(std::span<const std::byte> payload, uint64_t number,
-                                                std::byte* head,
-                                                const SessionEntry& entry) noexcept;
+  [[gnu::cold, gnu::noinline]] PayloadPlace seal_or_cut(std::span<const std::byte> payload,
+                                                        uint64_t number, std::byte* head,
+                                                        const SessionEntry& entry) noexcept;
   [[gnu::cold, gnu::noinline]] bool send_in_parts(const SessionEntry& entry,
                                                   uint32_t bytes) noexcept;
   [[gnu::cold, gnu::noinline]] uint32_t send_parts() noexcept;

@@ -349,10 +349,11 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
     wire::encode(header, frame.data);
     const std::byte* const payload =
         datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
-    const Lies lies =
+    const PayloadPlace place =
         seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry);
-    if (lies == Lies::kBehindHeader) datagram.pin = nullptr;  // a ciphertext is of one session
-    if (lies == Lies::kInCutFrame) {
+    // A ciphertext is of one session.
+    if (place == PayloadPlace::kBehindHeader) datagram.pin = nullptr;
+    if (place == PayloadPlace::kInCutFrame) {
       port_.tx_cancel(frame);
       service_.charge(datagram.job, bytes);
       return send_in_parts(entry, bytes);

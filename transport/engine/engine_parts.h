@@ -12,17 +12,17 @@ namespace mercury {
 // What is left to do to a datagram's frame, whose header stands at `head`; `payload` behind it, or
 // elsewhere. Where it lies then.
 template <Port P, Service S>
-Lies Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t number, std::byte* head,
-                               const SessionEntry& entry) noexcept {
+PayloadPlace Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t number,
+                                       std::byte* head, const SessionEntry& entry) noexcept {
   const std::byte* const before = payload.data();
   if (entry.seals != nullptr) {  // of what travels: a program may write meanwhile
     payload = entry.seals->seal(number, sizeof(wire::DatagramHeader), head, payload);
   }
   if (entry.head_bytes + payload.size() <= entry.whole_bytes) {
-    return payload.data() == before ? Lies::kWhereItWas : Lies::kBehindHeader;
+    return payload.data() == before ? PayloadPlace::kWhereItWas : PayloadPlace::kBehindHeader;
   }
   std::ranges::copy(payload, std::copy_n(head, entry.head_bytes, cut_.data()));
-  return Lies::kInCutFrame;
+  return PayloadPlace::kInCutFrame;
 }
 
 // The frame that lies in cut_, of so many `bytes`. False: the port has no room for all of its
