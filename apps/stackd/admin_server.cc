@@ -17,6 +17,7 @@
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/ping_answer.h"
 #include "apps/stackd/version.h"
+#include "shim/channel/seqpacket.h"
 
 namespace mercury {
 
@@ -116,6 +117,7 @@ Result<std::unique_ptr<AdminServer>> AdminServer::create(boost::asio::io_context
   error_code error;
   server->acceptor_.open(stream_protocol(), error);
   if (!error) server->acceptor_.bind(stream_protocol::endpoint(server->path_), error);
+  if (!error) attach::refuse_descriptors(server->acceptor_.native_handle());
   if (!error) server->acceptor_.listen(16, error);
   if (error) return Error::system(error.value(), "cannot listen on " + server->path_);
   chmod(server->path_.c_str(), 0600);

@@ -1,6 +1,7 @@
 #include "apps/stackd/attach_server.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +23,9 @@ using boost::system::error_code;
 
 // A program that leaves so many replies unread is disconnected.
 constexpr size_t kMostUnsent = 256;
+// As the kernel counts them: some 20 replies. Memory comes with a descriptor, which counts as one
+// of this process until it is read.
+constexpr int kMostUnreadBytes = 16 * 1024;
 // Programs that are refused hold a descriptor until they say HELLO: so many, for so long.
 constexpr size_t kMostRefusals = 32;
 constexpr std::chrono::seconds kRefusalTime{1};
@@ -76,8 +80,11 @@ void AttachServer::add(UniqueFd socket) {
   connection->socket.assign(socket.release());
   connection->program = std::make_shared<Program>(
       id, host_,
-      Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
-                      regions_thread_, [this](const Error& why) { say_once_swappable(why); }},
+      Program::Memory{
+          config_.program_memory_bytes, [this] { return memory_left(); }, regions_thread_,
+          [&io = io_](std::function<void()> task) { boost::asio::post(io, std::move(task)); },
+          [this](const Error& why) { say_once_swappable(why); },
+          [this, id] { return reads_replies(id); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });
@@ -98,6 +105,14 @@ void AttachServer::say_once_swappable(const Error& why) {
 uint64_t AttachServer::memory_left() const {
   const uint64_t all = memory_limits(config_, physical_memory_bytes()).programs_bytes;
   return all - std::min(all, held().shared_bytes);
+}
+
+bool AttachServer::reads_replies(ClientId id) const {
+  const auto found = connections_.find(id);
+  int unread = 0;
+  return found != connections_.end() && found->second->unsent.empty() &&
+         ioctl(found->second->socket.native_handle(), TIOCOUTQ, &unread) == 0 &&
+         unread <= kMostUnreadBytes;
 }
 
 // A child that the program forked holds its connection open: peers would wait for a dead program
@@ -132,7 +147,7 @@ void AttachServer::refuse(UniqueFd socket) {
 }
 
 void AttachServer::answer_refused(int socket) const {
-  const Result<attach::Packet> packet = attach::receive_packet(socket, 1, attach::Wait::kNo);
+  const Result<attach::Packet> packet = attach::receive_packet(socket, 0, attach::Wait::kNo);
   if (!packet) return;
   const Result<attach::RequestMessage> hello = attach::decode_request(packet->bytes);
   if (!hello) return;
@@ -155,14 +170,14 @@ void AttachServer::on_readable(ClientId id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   Result<attach::Packet> packet =
-      attach::receive_packet(found->second->socket.native_handle(), 1, attach::Wait::kNo);
+      attach::receive_packet(found->second->socket.native_handle(), 0, attach::Wait::kNo);
   if (!packet && packet.error().code == Errc::kAgain) return read(id);
   if (!packet || packet->bytes.empty()) {
     if (!packet) hooks_.notice(name_of(id) + ": " + packet.error().message);
     return disconnect(id);
   }
   const std::shared_ptr<Program> program = found->second->program;
-  const bool good = program->on_packet(packet->bytes, std::move(packet->descriptors));
+  const bool good = program->on_packet(packet->bytes);
   hooks_.asked();
   if (connections_.count(id) == 0) return;
   if (!good) {
@@ -178,7 +193,7 @@ void AttachServer::send(ClientId id, const attach::ReplyMessage& message,
   if (found == connections_.end()) return;
   Connection& connection = *found->second;
   std::vector<std::byte> bytes = attach::encode(message);
-  // Only HELLO's reply has descriptors, and it is the first: nothing is ahead of it.
+  // HELLO's reply is the first, and other descriptors go to who reads (reads_replies).
   if (connection.unsent.empty()) {
     const Status sent = attach::send_packet(connection.socket.native_handle(), bytes, descriptors,
                                             attach::Wait::kNo);

@@ -1,6 +1,6 @@
 // Accepts programs on the attach socket and serves each until its connection or its process ends.
 //
-// Owner/thread: the control thread, whose io_context this runs on.
+// Owner/thread: the control thread, whose io_context this runs on, and which outlives the host.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -69,6 +69,7 @@ class AttachServer {
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   void add(UniqueFd socket);
   uint64_t memory_left() const;  // of attach.total_memory
+  bool reads_replies(ClientId id) const;
   void say_once_swappable(const Error& why);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;

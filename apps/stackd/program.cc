@@ -26,7 +26,7 @@ void Program::reply(uint32_t sequence, const Status& status) {
   }
 }
 
-bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors) {
+bool Program::on_packet(std::span<const std::byte> bytes) {
   Result<attach::RequestMessage> request = attach::decode_request(bytes);
   if (!request) {
     reply(0, attach::Failed{request.error().code, request.error().message});
@@ -46,26 +46,16 @@ bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> 
       reply(sequence, greeting ? Status(Error(Errc::kProtocol, "a second HELLO")) : greeting);
       return false;
     }
-    on(sequence, *hello);
+    greet(sequence);
     return true;
   }
   if (!greeted_) {
     reply(sequence, Status(Error(Errc::kProtocol, "the first request must be HELLO")));
     return false;
   }
-  if (const auto* region = std::get_if<attach::RegionAdd>(&request->body)) {
-    if (descriptors.size() != 1) {
-      reply(sequence, Status(Error(Errc::kProtocol, "REGION_ADD comes with one descriptor")));
-      return false;
-    }
-    add_region(sequence, *region, std::move(descriptors.front()));
-    return true;
-  }
   std::visit(
       [this, sequence](const auto& body) {
-        using Body = std::decay_t<decltype(body)>;
-        if constexpr (!std::is_same_v<Body, attach::Hello> &&
-                      !std::is_same_v<Body, attach::RegionAdd>) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(body)>, attach::Hello>) {
           on(sequence, body);
         }
       },
@@ -73,7 +63,7 @@ bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> 
   return true;
 }
 
-void Program::on(uint32_t sequence, const attach::Hello& hello) {
+void Program::greet(uint32_t sequence) {
   std::vector<int> descriptors;
   for (size_t lane = 0; lane < host_.lane_count(); ++lane) {
     Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, true);
@@ -85,7 +75,6 @@ void Program::on(uint32_t sequence, const attach::Hello& hello) {
     for (int fd : (*memory)->program_descriptors()) descriptors.push_back(fd);
   }
   greeted_ = true;
-  minor_ = hello.abi_minor;
   for (size_t lane = 0; lane < channels_.size(); ++lane) {
     host_.send(LaneId(static_cast<uint16_t>(lane)),
                command::AttachChannel{channels_[lane].engine.get()});
@@ -96,16 +85,9 @@ void Program::on(uint32_t sequence, const attach::Hello& hello) {
         descriptors);
 }
 
-void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
+void Program::on(uint32_t sequence, const attach::RegionAdd& request) {
   if (regions_.count(request.region) > 0) {
     return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
-  }
-  if (minor_ < attach::kSealedSince) {
-    return reply(sequence,
-                 Status(Error(Errc::kProtocol,
-                              "this libmercurystack (attach minor " + std::to_string(minor_) +
-                                  ") does not seal what it shares; that of minor " +
-                                  std::to_string(attach::kSealedSince) + " does")));
   }
   if (unsealed_) {
     return reply(sequence, Status(Error(Errc::kBusy, "region " + std::to_string(*unsealed_) +
@@ -116,22 +98,28 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
                  Status(Error(Errc::kLimit,
                               "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
-  const uint64_t own_left = memory_.limit_bytes - shared_bytes_;
-  const uint64_t host_left = memory_.host_has_left();
-  Result<std::unique_ptr<Region>> region =
-      Region::adopt(std::move(memfd), request.bytes, std::min(own_left, host_left));
-  if (!region) {
-    Error error = region.error();
-    if (error.code == Errc::kLimit) {
-      error.message += own_left <= host_left ? " (attach.program_memory)"
-                                             : " for all programs (attach.total_memory)";
-    }
-    return reply(sequence, Status(std::move(error)));
+  if (memory_.reads_replies && !memory_.reads_replies()) {
+    return reply(sequence, Status(Error(Errc::kBusy, "too many replies are not read yet")));
   }
+  const uint64_t own_left = memory_.limit_bytes - shared_bytes_ - unmapping_bytes_;
+  const uint64_t host_left = memory_.host_has_left();
+  const uint64_t left = std::min(own_left, host_left);
+  if (Region::whole_pages(request.bytes) > left) {
+    return reply(sequence, Status(Error(Errc::kLimit,
+                                        "a region of " + std::to_string(request.bytes) +
+                                            " bytes exceeds the " + std::to_string(left) +
+                                            " bytes that are left" +
+                                            (own_left <= host_left ? " (attach.program_memory)"
+                                                                   : " for all programs "
+                                                                     "(attach.total_memory)"))));
+  }
+  Result<std::unique_ptr<Region>> region = Region::create(request.bytes);
+  if (!region) return reply(sequence, Status(region.error()));
   shared_bytes_ += (*region)->bytes();
+  const int memfd = (*region)->fd();
   regions_[request.region].memory = std::move(*region);
   unsealed_ = request.region;
-  reply(sequence, Status());
+  reply(sequence, attach::Ok{}, std::span(&memfd, 1));
 }
 
 void Program::on(uint32_t sequence, const attach::RegionSealed& request) {
@@ -160,10 +148,21 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
     }
   }
   if (unsealed_ == request.region) unsealed_.reset();
-  shared_bytes_ -= region->second.memory->bytes();
-  if (memory_.thread != nullptr) memory_.thread->forget(region->second.memory->data());
+  const std::unique_ptr<Region> memory = std::move(region->second.memory);
   regions_.erase(region);
-  reply(sequence, Status());
+  const uint64_t bytes = memory->bytes();
+  shared_bytes_ -= bytes;
+  if (memory_.thread == nullptr) return reply(sequence, Status());
+  unmapping_bytes_ += bytes;
+  memory->unmap_by(*memory_.thread,
+                   [post = memory_.on_control_thread, weak = weak_from_this(), sequence, bytes] {
+                     post([weak, sequence, bytes] {
+                       const auto self = weak.lock();
+                       if (!self) return;
+                       self->unmapping_bytes_ -= bytes;
+                       self->reply(sequence, Status());
+                     });
+                   });
 }
 
 void Program::on(uint32_t sequence, const attach::JobOpen& request) {

@@ -37,10 +37,13 @@ class Program : public std::enable_shared_from_this<Program> {
   struct Memory {
     uint64_t limit_bytes = 0;
     std::function<uint64_t()> host_has_left;  // for it and for all others
-    // Who takes its pages before engines touch them, and gives it back to the kernel when the
-    // program has gone; null: nobody, and the control thread.
+    // Who takes its pages before engines touch them, and gives it back to the kernel; null: nobody,
+    // and the control thread.
     std::shared_ptr<MemoryThread> thread;
+    // Takes from that thread what the control thread is to do.
+    std::function<void(std::function<void()>)> on_control_thread;
     std::function<void(const Error&)> may_be_swapped;  // is told why
+    std::function<bool()> reads_replies;               // so that descriptors may be sent
   };
 
   Program(ClientId id, Host& host, Memory memory, Send send);
@@ -56,8 +59,9 @@ class Program : public std::enable_shared_from_this<Program> {
   size_t region_count() const { return regions_.size(); }
   uint64_t shared_bytes() const { return shared_bytes_; }
 
-  // A packet from the program. False: it broke the protocol, and is to be disconnected.
-  bool on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors);
+  // A packet from the program, without descriptors. False: it broke the protocol, and is to be
+  // disconnected.
+  bool on_packet(std::span<const std::byte> bytes);
   // The connection has ended: leaves the jobs, takes the channels from the engines; `done` when
   // nothing of it is used any more.
   void on_gone(std::function<void()> done);
@@ -77,8 +81,8 @@ class Program : public std::enable_shared_from_this<Program> {
 
   void reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors = {});
   void reply(uint32_t sequence, const Status& status);
-  void on(uint32_t sequence, const attach::Hello& hello);
-  void add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd);
+  void greet(uint32_t sequence);
+  void on(uint32_t sequence, const attach::RegionAdd& request);
   void on(uint32_t sequence, const attach::RegionDel& request);
   void on(uint32_t sequence, const attach::RegionSealed& request);
   void on(uint32_t sequence, const attach::JobOpen& request);
@@ -97,11 +101,11 @@ class Program : public std::enable_shared_from_this<Program> {
   const Memory memory_;
   Send send_;
   bool greeted_ = false;
-  uint32_t minor_ = 0;  // of its library
   bool gone_ = false;
   size_t unanswered_ = 0;
   std::optional<uint32_t> asked_;  // whether the daemon runs, while an engine stands still
   uint64_t shared_bytes_ = 0;
+  uint64_t unmapping_bytes_ = 0;  // of regions that it has given back
   std::vector<ProgramChannel> channels_;
   std::map<uint32_t, SharedRegion> regions_;
   std::optional<uint32_t> unsealed_;             // of regions_; its memfd is kept until then

@@ -47,7 +47,6 @@ json body_of(const JobOpen& m) {
                {"workers", m.workers},
                {"servers", m.servers},
                {"rendezvous", std::move(rendezvous)},
-               {"fifo", m.terms.policy == kFifoPolicy},
                {"timeout_ms", m.timeout_ms}};
   for (const Term& term : job_terms()) {
     visit_term(term, m.terms, [&](const auto& value) { body[term.name] = value; });
@@ -129,7 +128,6 @@ Request read_region_sealed(Fields& f) {
   return RegionSealed{f.number<uint32_t>("region", 0, kMax32)};
 }
 void read_terms(Fields& f, JobTerms& terms) {
-  if (f.flag("fifo")) terms.policy = kFifoPolicy;
   for (const Term& term : job_terms()) {
     if (term.since > 0 && !f.has(term.name)) continue;
     visit_term(term, terms, [&](auto& value) {
@@ -306,15 +304,29 @@ Result<ReplyMessage> decode_reply(std::span<const std::byte> bytes) {
   return message;
 }
 
+namespace {
+
+std::string version_text(uint32_t major, uint32_t minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+Status check_version(const std::string& other, uint32_t major, uint32_t minor, const char* own) {
+  if (major == kAbiMajor && minor >= kLeastMinor) return {};
+  return Error(Errc::kVersionMismatch,
+               other + " speaks attach version " + version_text(major, minor) + ", " + own + " " +
+                   version_text(kAbiMajor, kAbiMinor) +
+                   "; install libmercurystack and mercury-stackd of the same release");
+}
+
+}  // namespace
+
 Status check_hello(const Hello& hello) {
   if (hello.magic != kMagic) return Error(Errc::kProtocol, "not a Mercury program");
-  if (hello.abi_major != kAbiMajor) {
-    return Error(Errc::kVersionMismatch,
-                 "the program speaks attach version " + std::to_string(hello.abi_major) +
-                     ", this daemon " + std::to_string(kAbiMajor) +
-                     "; install libmercurystack and mercury-stackd of the same release");
-  }
-  return {};
+  return check_version("the program", hello.abi_major, hello.abi_minor, "this daemon");
+}
+
+Status check_hello_ok(const HelloOk& hello) {
+  return check_version("mercury-stackd " + hello.version, kAbiMajor, hello.minor, "this program");
 }
 
 }  // namespace mercury::attach

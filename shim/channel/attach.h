@@ -6,8 +6,9 @@
 // the first request. The connection's end is the program's end, or the daemon's.
 //
 //   HELLO        -> HelloOk + 4 descriptors an engine (ChannelMemory::program_descriptors)
-//   REGION_ADD   + 1 descriptor (region.h) -> Ok
-//   REGION_DEL   -> Ok, or kBusy while a tensor lies in it
+//   REGION_ADD   -> Ok + 1 descriptor (region.h)
+//   REGION_SEALED -> Ok, if it is
+//   REGION_DEL   -> Ok when the daemon has given it back to the kernel; kBusy while it has tensors
 //   JOB_OPEN     -> JobOpened, when every member is there
 //   DECLARE      -> Ok, when the servers agree; at most kMaxTensorsPerDeclare a message
 //   JOB_CLOSE    -> Ok, when the engines have let go of the job's memory
@@ -36,7 +37,9 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 5;        // a higher minor: more fields
+inline constexpr uint32_t kAbiMinor = 6;        // a higher minor: more fields
+// Of a lower minor neither side serves the other: there it is programs that make what they share.
+inline constexpr uint32_t kLeastMinor = 6;
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -47,7 +50,6 @@ inline constexpr size_t kDescriptorsPerEngine = 4;
 inline constexpr size_t kMaxDescriptors = kMaxEngines * kDescriptorsPerEngine;
 inline constexpr size_t kMaxNameBytes = 63;
 using mercury::kMaxSecretBytes;
-inline constexpr char kFifoPolicy[] = "mercury-fifo";  // the one that minor 0 knows besides its own
 inline constexpr size_t kMaxTextBytes = 4096;
 inline constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 46;
 
@@ -59,15 +61,14 @@ struct Hello {
 };
 struct RegionAdd {
   uint32_t region = 0;  // chosen by the program
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;   // whole pages
 };
 struct RegionDel {
   uint32_t region = 0;
 };
-// The program has sealed it (Region::seal) since the daemon answered that it has mapped it. Before,
-// no tensor may lie in it, and no other region is taken.
-inline constexpr uint32_t kSealedSince = 5;
-struct RegionSealed {  // minor 5
+// The program has mapped it and sealed it (Region::seal). Before, no tensor may lie in it, and the
+// program gets no other.
+struct RegionSealed {
   uint32_t region = 0;
 };
 struct JobOpen {
@@ -107,7 +108,7 @@ struct JobStatus {
 // A slot that no job has. Asked for its status a daemon says so at once: that it runs. It says
 // nothing while one of its engines stands still.
 inline constexpr uint16_t kNoSlot = 0xffff;
-struct SetPolicy {  // minor 1
+struct SetPolicy {
   uint16_t slot = 0;
   std::string policy;
 };
@@ -116,7 +117,7 @@ using Request = std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobC
                              JobStatus, SetPolicy, RegionSealed>;
 
 struct Ok {
-  // DECLARE of a program that took a lost worker's place: the round of each tensor (minor 1).
+  // DECLARE of a program that took a lost worker's place: the round of each tensor.
   std::vector<Round> rounds;
 };
 struct Failed {
@@ -135,7 +136,7 @@ struct JobOpened {
   uint16_t workers = 0;
   uint16_t servers = 0;
   uint32_t chunk_bytes = 0;
-  uint32_t features = 0;  // what all the job's servers, and this daemon, know (minor 3)
+  uint32_t features = 0;  // what all the job's servers, and this daemon, know
 };
 // A job has failed, or the daemon is about to end: what operations will fail with.
 struct Notice {
@@ -166,5 +167,7 @@ Result<ReplyMessage> decode_reply(std::span<const std::byte> bytes);
 
 // kProtocol: not Mercury; kVersionMismatch: another ABI.
 Status check_hello(const Hello& hello);
+// The same of whom a program has attached to.
+Status check_hello_ok(const HelloOk& hello);
 
 }  // namespace mercury::attach

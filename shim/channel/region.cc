@@ -1,10 +1,8 @@
 #include "shim/channel/region.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <cerrno>
 #include <string>
@@ -23,12 +21,16 @@ Result<MappedMemory> map(int fd, uint64_t bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
+uint64_t Region::whole_pages(uint64_t bytes) noexcept {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
   if (bytes == 0 || bytes > kMaxBytes) {
     return Error(Errc::kInvalidArgument, "cannot allocate " + std::to_string(bytes) + " bytes");
   }
-  bytes = (bytes + page - 1) / page * page;
+  bytes = whole_pages(bytes);
   UniqueFd fd(::memfd_create("mercury-tensors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return Error::system(errno, "memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
@@ -41,35 +43,18 @@ Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
   return std::unique_ptr<Region>(new Region(std::move(*memory), std::move(fd)));
 }
 
-Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes) {
-  if (bytes == 0 || bytes > max_bytes || bytes > kMaxBytes) {
-    return Error(Errc::kLimit, "a region of " + std::to_string(bytes) + " bytes exceeds the " +
-                                   std::to_string(max_bytes) + " bytes that are left");
-  }
-  const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0) {
-    return Error(Errc::kProtocol, "a region must be a memfd sealed against shrinking and growing");
-  }
-  if ((seals & (F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
-    return Error(Errc::kProtocol,
-                 "a region must be left to be sealed against holes (F_SEAL_FUTURE_WRITE) when it "
-                 "is mapped; earlier libmercurystacks do not");
-  }
-  struct statfs filesystem {};
-  if (::fstatfs(memfd.get(), &filesystem) != 0 || filesystem.f_type != TMPFS_MAGIC) {
-    return Error(Errc::kProtocol, "a region must be ordinary shared memory");
-  }
+Result<std::unique_ptr<Region>> Region::adopt(int memfd, uint64_t bytes) {
   struct stat info {};
-  if (::fstat(memfd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
-    return Error(Errc::kProtocol, "a region has another size than announced");
+  if (::fstat(memfd, &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
+    return Error(Errc::kProtocol, "a region has another size than asked for");
   }
-  Result<MappedMemory> memory = map(memfd.get(), bytes);
+  Result<MappedMemory> memory = map(memfd, bytes);
   if (!memory) return memory.error();
-  return std::unique_ptr<Region>(new Region(std::move(*memory), std::move(memfd)));
+  return std::unique_ptr<Region>(new Region(std::move(*memory)));
 }
 
-Status Region::seal() {
-  if (::fcntl(fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0) return {};
+Status Region::seal(int memfd) {
+  if (::fcntl(memfd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0) return {};
   return Error::system(errno, "cannot seal shared memory against holes");
 }
 

@@ -1,18 +1,17 @@
 // Memory that a program shares with the daemon so that tensors travel from it without a copy: one
-// sealed memfd, mapped by both. The program creates it; the daemon maps what it receives only after
-// making sure that no access can fault: sealed against shrinking, of the announced size, and on
-// ordinary shared memory (a hugetlb file can run out of pages under a mapping). Then the program
+// sealed memfd, mapped by both. The daemon creates and maps it, as long as nobody else has it: to
+// map what a program has waits for a hole that it is punching there. Then the program maps it, and
 // seals it against all but what is mapped already, so that nobody can take a page out of it: an
 // engine that touches one within a hole waits until that is punched, and with it all who share its
 // thread. The daemon only looks whether it has: a seal waits for whoever writes to the memfd, and
-// that may be the program, for ever. (To map what is not sealed yet waits for a hole that is being
-// punched.)
+// that may be the program, for ever.
 //
 // Owner/thread: resolve() may be called from any thread; the mapping lives as long as the object.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -24,11 +23,12 @@ namespace mercury {
 
 class Region {
  public:
-  // Zeroed memory of a multiple of the page size, at least `bytes`. kNoMemory.
+  // Zeroed memory of whole_pages(bytes). kInvalidArgument, kNoMemory.
   static Result<std::unique_ptr<Region>> create(uint64_t bytes);
-  // Maps a received memfd. kProtocol: not as announced, or it can be sealed no more; kLimit: more
-  // than `max_bytes`; kNoMemory.
-  static Result<std::unique_ptr<Region>> adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes);
+  // Maps what somebody whom this process trusts has created. kProtocol: it is not of so many bytes;
+  // kNoMemory.
+  static Result<std::unique_ptr<Region>> adopt(int memfd, uint64_t bytes);
+  static uint64_t whole_pages(uint64_t bytes) noexcept;
 
   uint64_t bytes() const { return memory_.bytes(); }
   std::byte* data() const { return memory_.data(); }
@@ -39,24 +39,28 @@ class Region {
   }
   // MappedMemory's.
   void leave_to(MemoryThread& thread) noexcept { memory_.leave_to(thread); }
-  // The creator's memfd, to be sent, or what was adopted; -1 after drop_fd().
+  void unmap_by(MemoryThread& thread, std::function<void()> unmapped) noexcept {
+    memory_.unmap_by(thread, std::move(unmapped));
+  }
+  // The creator's memfd, to be sent; -1 after drop_fd().
   int fd() const { return fd_.get(); }
   void drop_fd() { fd_.reset(); }
   // Takes pages for all of a range of memory, and changes nothing that is in it: whoever touches
   // memory first pays for it, and waits for it. kNoMemory.
   static Status populate(std::byte* data, uint64_t bytes);
-  // The creator, once somebody has adopted it. kSystem.
-  Status seal();
-  // Who has adopted it: whether the creator has. kProtocol.
+  // Once all who are to have it have mapped it. kSystem.
+  static Status seal(int memfd);
+  // The creator: whether somebody has. kProtocol.
   Status check_sealed() const;
   // Pages stay in memory once they are there. kNoMemory: the system allows no more, or nobody to.
   Status lock();
-  // Gives the pages of a range (whole pages) back; they read as zeros again. False: somebody has
-  // adopted the region, and they stay as they are.
+  // Gives the pages of a range (whole pages) back; they read as zeros again. False: the region is
+  // sealed, and they stay as they are.
   bool discard(uint64_t offset, uint64_t bytes) noexcept;
 
  private:
-  Region(MappedMemory memory, UniqueFd fd) : memory_(std::move(memory)), fd_(std::move(fd)) {}
+  explicit Region(MappedMemory memory, UniqueFd fd = {})
+      : memory_(std::move(memory)), fd_(std::move(fd)) {}
   MappedMemory memory_;
   UniqueFd fd_;
 };

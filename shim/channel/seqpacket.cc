@@ -114,11 +114,10 @@ Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait) {
     return Error(Errc::kProtocol,
                  "attach message: longer than " + std::to_string(kMaxMessageBytes));
   }
-  // Truncated also if this process is out of descriptors.
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || packet.descriptors.size() > max_descriptors) {
-    return Error(Errc::kProtocol,
-                 "attach message: more descriptors than expected, or than this "
-                 "process may open (ulimit -n)");
+  packet.lacks_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (packet.descriptors.size() > max_descriptors ||
+      (packet.lacks_descriptors && max_descriptors == 0)) {
+    return Error(Errc::kProtocol, "attach message: more descriptors than expected");
   }
   packet.bytes.resize(static_cast<size_t>(got));
   return packet;
@@ -164,6 +163,11 @@ Result<UniqueFd> connect_socket(const std::string& path) {
                    "; start it, or name its socket in MERCURY_SOCKET");
 }
 
+void refuse_descriptors(int socket) {
+  constexpr int kNone = 0;
+  (void)::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &kNone, sizeof kNone);
+}
+
 Result<UniqueFd> listen_socket(const std::string& path) {
   const auto address = address_of(path);
   if (!address) return address.error();
@@ -179,6 +183,7 @@ Result<UniqueFd> listen_socket(const std::string& path) {
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Error::system(errno, "socket");
+  refuse_descriptors(fd.get());
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return Error::system(errno, "cannot bind " + path);
   }

@@ -3,6 +3,8 @@
 // themselves if nobody takes them. No SIGPIPE.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -11,11 +13,16 @@
 #include "shim/channel/unique_fd.h"
 #include "transport/base/result.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83  // Linux 6.16
+#endif
+
 namespace mercury::attach {
 
 struct Packet {
   std::vector<std::byte> bytes;  // empty: the other side has closed
   std::vector<UniqueFd> descriptors;
+  bool lacks_descriptors = false;  // some that came: this process may open no more (ulimit -n)
 };
 
 enum class Wait : bool { kNo, kYes };
@@ -34,7 +41,11 @@ std::string who_may_open(const std::string& path);
 // kDaemonLost: nobody listens there; kPermission.
 Result<UniqueFd> connect_socket(const std::string& path);
 // Removes a socket that a dead listener left behind, but nothing else; kExists: someone listens.
-// Non-blocking, backlog 128; the caller sets owner and mode.
+// Non-blocking, backlog 128; the caller sets owner and mode. Its connections refuse descriptors.
 Result<UniqueFd> listen_socket(const std::string& path);
+// Of a UNIX socket and those that it accepts: who sends one gets EPERM. Whoever closes a descriptor
+// last may have to wait as long as its sender likes. Kernels before 6.16 cannot, and go on as they
+// were.
+void refuse_descriptors(int socket);
 
 }  // namespace mercury::attach

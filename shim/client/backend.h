@@ -55,10 +55,11 @@ class Backend {
 
   // One channel per engine; every operation goes to all of them. Constant, lives as the backend.
   virtual std::span<const std::unique_ptr<ClientChannel>> channels() const = 0;
-  // True: engines read and write tensors wherever they lie, and regions are never added.
+  // True: engines read and write tensors wherever they lie.
   virtual bool sees_program_memory() const = 0;
 
-  virtual Status add_region(uint32_t id, Region& region) = 0;
+  // Memory of at least so many bytes that engines see. kLimit, kNoMemory.
+  virtual Result<std::unique_ptr<Region>> add_region(uint32_t id, uint64_t bytes) = 0;
   virtual Status remove_region(uint32_t id) = 0;
 
   // Blocks until every member is there, at most job.timeout_ms.

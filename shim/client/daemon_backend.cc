@@ -36,9 +36,6 @@ constexpr time_t kGreetingSeconds = 5;
 constexpr time_t kAskEverySeconds = 1;
 constexpr uint32_t kMostUnanswered = 10;
 
-constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
-constexpr uint32_t kScattersSince = 4;    // the one that knows SubmitOp::kScatter
-
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
 }
@@ -49,6 +46,9 @@ Status status_of(const attach::Reply& reply) {
     return Error(failed->code, failed->text);
   }
   return unexpected_reply();
+}
+Status status_of(const Result<attach::Reply>& reply) {
+  return reply ? status_of(*reply) : Status(reply.error());
 }
 
 // Requests and replies by sequence number; a thread reads the socket.
@@ -66,23 +66,26 @@ class DaemonBackend final : public Backend {
   std::span<const std::unique_ptr<ClientChannel>> channels() const override { return channels_; }
   bool sees_program_memory() const override { return false; }
 
-  Status add_region(uint32_t id, Region& region) override {
-    const int fd = region.fd();
-    Status mapped = ask(attach::RegionAdd{id, region.bytes()}, std::span(&fd, 1));
-    if (!mapped || minor_ < attach::kSealedSince) return mapped;
-    Status sealed = region.seal();
+  Result<std::unique_ptr<Region>> add_region(uint32_t id, uint64_t bytes) override {
+    bytes = Region::whole_pages(bytes);
+    UniqueFd memfd;
+    const Status made = status_of(call(attach::RegionAdd{id, bytes}, nullptr, &memfd));
+    if (!made) return made.error();
+    Result<std::unique_ptr<Region>> region =
+        memfd ? Region::adopt(memfd.get(), bytes)
+              : Error::system(EMFILE, "no descriptor is left for shared memory (ulimit -n)");
+    Status sealed = region ? Region::seal(memfd.get()) : Status(region.error());
     if (sealed) sealed = ask(attach::RegionSealed{id});
-    if (!sealed) (void)remove_region(id);
-    return sealed;
+    if (sealed) return region;
+    (void)remove_region(id);
+    return sealed.error();
   }
   Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
-    JobTerms terms = job.terms;
-    if (terms.policy == attach::kFifoPolicy) terms.policy.clear();  // minor 0 has a bit for it
     // It would leave out, without a word, what it does not know.
     const TermsApart unknown =
-        apart(terms, preset_terms(), [this](const Term& term) { return term.since > minor_; });
+        apart(job.terms, preset_terms(), [this](const Term& term) { return term.since > minor_; });
     if (!unknown.first.empty()) return too_old(unknown.first);
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
@@ -91,7 +94,6 @@ class DaemonBackend final : public Backend {
         const std::lock_guard order(order_);
         open_.insert(job.client_job);
       }
-      if (minor_ < kScattersSince) opened->features &= ~kKnowsScatters;  // its servers know them
       return *opened;
     }
     const Status status = status_of(*reply);
@@ -100,17 +102,13 @@ class DaemonBackend final : public Backend {
 
   Status declare(HostJob job, std::span<const TensorSpec> tensors,
                  std::vector<Round>& rounds) override {
-    for (const TensorSpec& tensor : tensors) {
-      if (minor_ >= kReductionsSince || is_old(tensor.wire.dtype, tensor.wire.op)) continue;
-      return too_old(std::string(name_of(tensor.wire.dtype)) + " " + name_of(tensor.wire.op));
-    }
     size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;
       batch.slot = job.slot;
       const size_t count = std::min(tensors.size(), attach::kMaxTensorsPerDeclare);
       for (const TensorSpec& tensor : tensors.first(count)) batch.tensors.push_back(tensor.wire);
-      Result<attach::Reply> reply = call(std::move(batch), {}, &job);
+      Result<attach::Reply> reply = call(std::move(batch), &job);
       if (!reply) return reply.error();
       if (Status status = status_of(*reply); !status) return status;
       const auto& answered = std::get<attach::Ok>(*reply).rounds;
@@ -126,11 +124,10 @@ class DaemonBackend final : public Backend {
 
   void close_job(HostJob job) override;
   Status wait_job(HostJob job, int timeout_ms) override;
-  Status job_status(HostJob job) override { return ask(attach::JobStatus{job.slot}, {}, &job); }
+  Status job_status(HostJob job) override { return ask(attach::JobStatus{job.slot}, &job); }
 
   Status set_policy(HostJob job, const std::string& policy) override {
-    if (minor_ == 0) return too_old("policies that change");
-    return ask(attach::SetPolicy{job.slot, policy}, {}, &job);
+    return ask(attach::SetPolicy{job.slot, policy}, &job);
   }
 
   // The daemon lets go of whose connection ends.
@@ -157,25 +154,24 @@ class DaemonBackend final : public Backend {
   Error gone_error() const { return leaving_.load() ? left_error() : lost_error(); }
   struct Pending {
     std::optional<attach::Reply> reply;
-    uint32_t users = 1;  // threads that wait for it
+    UniqueFd descriptor;  // that came with it
+    uint32_t users = 1;   // threads that wait for it
   };
 
   uint32_t next_sequence_locked();
   Result<uint32_t> reserve_locked();
-  void transmit(uint32_t sequence, attach::Request request, std::span<const int> descriptors,
-                const HostJob* of = nullptr);
-  void send(uint32_t sequence, attach::Request request, std::span<const int> descriptors);
+  void transmit(uint32_t sequence, attach::Request request, const HostJob* of);
+  void send(uint32_t sequence, attach::Request request);
   void answer(uint32_t sequence, const Error& error);
-  // `of`: the job that it is of, if it is of one that has to be open.
-  Result<attach::Reply> call(attach::Request request, std::span<const int> descriptors = {},
-                             const HostJob* of = nullptr);
-  Status ask(attach::Request request, std::span<const int> descriptors = {},
-             const HostJob* of = nullptr) {
-    Result<attach::Reply> reply = call(std::move(request), descriptors, of);
-    return reply ? status_of(*reply) : reply.error();
+  // `of`: the job that it is of, if it is of one that has to be open. `descriptor`: gets that of
+  // the reply, if it has one.
+  Result<attach::Reply> call(attach::Request request, const HostJob* of = nullptr,
+                             UniqueFd* descriptor = nullptr);
+  Status ask(attach::Request request, const HostJob* of = nullptr) {
+    return status_of(call(std::move(request), of));
   }
   void read_replies();
-  bool deliver(const attach::Packet& packet);
+  bool deliver(attach::Packet& packet);
   bool is_awaited();
   void ask_whether_it_runs();
 
@@ -221,6 +217,10 @@ Status DaemonBackend::greet() {
     const Status status = status_of(reply->body);
     return status.ok() ? unexpected_reply() : status;
   }
+  if (Status known = attach::check_hello_ok(*welcome); !known) return known;
+  if (packet->lacks_descriptors) {
+    return Error::system(EMFILE, "no descriptors are left for mercury-stackd's (ulimit -n)");
+  }
   minor_ = welcome->minor;
   version_ = welcome->version;
   auto& fds = packet->descriptors;
@@ -249,7 +249,7 @@ Status DaemonBackend::greet() {
 void DaemonBackend::read_replies() {
   uint32_t unanswered = 0;
   for (;;) {
-    Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 0, attach::Wait::kYes);
+    Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 1, attach::Wait::kYes);
     if (packet && !packet->bytes.empty() && deliver(*packet)) {
       unanswered = 0;
       continue;
@@ -279,7 +279,7 @@ void DaemonBackend::read_replies() {
 }
 
 // False: the daemon does not keep to the protocol, as good as gone.
-bool DaemonBackend::deliver(const attach::Packet& packet) {
+bool DaemonBackend::deliver(attach::Packet& packet) {
   Result<attach::ReplyMessage> message = attach::decode_reply(packet.bytes);
   if (!message) return false;
   const std::lock_guard lock(mutex_);
@@ -287,6 +287,7 @@ bool DaemonBackend::deliver(const attach::Packet& packet) {
   // Nobody waits for a notice: completions carry the code, and job_status fetches the text.
   if (it == pending_.end()) return true;
   if (!it->second.reply) it->second.reply = std::move(message->body);
+  if (!packet.descriptors.empty()) it->second.descriptor = std::move(packet.descriptors.front());
   answered_.notify_all();
   return true;
 }
@@ -323,22 +324,20 @@ Result<uint32_t> DaemonBackend::reserve_locked() {
   return sequence;
 }
 
-void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
-                             std::span<const int> descriptors, const HostJob* of) {
-  if (!of) return send(sequence, std::move(request), descriptors);
+void DaemonBackend::transmit(uint32_t sequence, attach::Request request, const HostJob* of) {
+  if (!of) return send(sequence, std::move(request));
   const std::lock_guard order(order_);
   const bool closes = std::holds_alternative<attach::JobClose>(request);
   if (closes ? open_.erase(of->number) == 0 : open_.count(of->number) == 0) {
     return answer(sequence, closed_error());
   }
-  send(sequence, std::move(request), descriptors);
+  send(sequence, std::move(request));
 }
 
 // What cannot be sent is answered here.
-void DaemonBackend::send(uint32_t sequence, attach::Request request,
-                         std::span<const int> descriptors) {
+void DaemonBackend::send(uint32_t sequence, attach::Request request) {
   const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
-  const Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
+  const Status sent = attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kYes);
   if (sent.ok()) return;
   // It takes nothing, or the thread that reads has not seen yet that its end is closed.
   const bool gone = sent.error().code == Errc::kAgain || sent.error().code == Errc::kDaemonLost;
@@ -353,18 +352,19 @@ void DaemonBackend::answer(uint32_t sequence, const Error& error) {
   answered_.notify_all();
 }
 
-Result<attach::Reply> DaemonBackend::call(attach::Request request, std::span<const int> descriptors,
-                                          const HostJob* of) {
+Result<attach::Reply> DaemonBackend::call(attach::Request request, const HostJob* of,
+                                          UniqueFd* descriptor) {
   std::unique_lock lock(mutex_);
   Result<uint32_t> sequence = reserve_locked();
   if (!sequence) return sequence.error();
   lock.unlock();
-  transmit(*sequence, std::move(request), descriptors, of);
+  transmit(*sequence, std::move(request), of);
   lock.lock();
   const auto it = pending_.find(*sequence);
   answered_.wait(lock, [&] { return it->second.reply || lost(); });
   Result<attach::Reply> result =
       it->second.reply ? Result<attach::Reply>(std::move(*it->second.reply)) : gone_error();
+  if (descriptor != nullptr) *descriptor = std::move(it->second.descriptor);
   pending_.erase(it);
   return result;
 }
@@ -382,7 +382,7 @@ Status DaemonBackend::wait_job(HostJob job, int timeout_ms) {
     sequence = *fresh;
     waits_[job.number] = sequence;
     lock.unlock();
-    transmit(sequence, attach::JobWait{job.slot}, {}, &job);
+    transmit(sequence, attach::JobWait{job.slot}, &job);
     lock.lock();
   }
   Pending& pending = pending_[sequence];
@@ -405,7 +405,7 @@ Status DaemonBackend::wait_job(HostJob job, int timeout_ms) {
 }
 
 void DaemonBackend::close_job(HostJob job) {
-  (void)ask(attach::JobClose{job.slot}, {}, &job);  // a daemon that has gone has let go, too
+  (void)ask(attach::JobClose{job.slot}, &job);  // a daemon that has gone has let go, too
   const std::lock_guard lock(mutex_);
   const auto wait = waits_.find(job.number);
   if (wait == waits_.end()) return;

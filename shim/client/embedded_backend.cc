@@ -98,7 +98,11 @@ class EmbeddedBackend final : public Backend {
 
   std::span<const std::unique_ptr<ClientChannel>> channels() const override { return channels_; }
   bool sees_program_memory() const override { return true; }
-  Status add_region(uint32_t, Region&) override { return {}; }
+  Result<std::unique_ptr<Region>> add_region(uint32_t, uint64_t bytes) override {
+    Result<std::unique_ptr<Region>> region = Region::create(bytes);
+    if (region) (*region)->drop_fd();  // the mapping is enough
+    return region;
+  }
   Status remove_region(uint32_t) override { return {}; }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {

@@ -70,13 +70,9 @@ Status MemoryMap::grow(uint64_t bytes) {
   uint64_t total = 0;
   for (const auto& [id, arena] : arenas_) total += arena.region->bytes();
   const uint64_t step = std::clamp(total, kFirstRegionBytes, kLargestStepBytes);
-  Result<std::unique_ptr<Region>> region = Region::create(std::max(bytes, step));
-  if (!region) return region.error();
   const uint32_t id = ++last_region_;
-  if (!backend_.sees_program_memory()) {
-    if (Status status = backend_.add_region(id, **region); !status) return status;
-  }
-  (*region)->drop_fd();  // the mapping is enough
+  Result<std::unique_ptr<Region>> region = backend_.add_region(id, std::max(bytes, step));
+  if (!region) return region.error();
   Arena arena;
   arena.free_spans.emplace(0, (*region)->bytes());
   arena.region = std::move(*region);
@@ -106,7 +102,7 @@ void MemoryMap::give_back(const Block& block) {
   const bool unused =
       arena.free_spans.size() == 1 && arena.free_spans.begin()->second == arena.region->bytes();
   if (!unused) return;
-  if (!backend_.sees_program_memory()) (void)backend_.remove_region(block.region);
+  (void)backend_.remove_region(block.region);
   arenas_.erase(found);
 }
 

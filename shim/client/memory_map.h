@@ -1,7 +1,7 @@
 // The memory of one context in which tensors may lie: what mercury_alloc gave out, carved from
 // regions that the daemon maps too, and what the program registered.
 //
-// Owner/thread: any; a mutex inside. Asking the daemon to map a region happens under it.
+// Owner/thread: any; a mutex inside. Asking the daemon for a region happens under it.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ TINY = 3000  # tensors of one element
 # Jobs, workers of each, and such tensors.
 HOARDS = {"hoard": (4, 1, 60_000),  # more sums than a server keeps for all of them
           "crowd": (1, 60, 2000)}  # more results for its workers than a server has records of for one job
-F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_WRITE = 1033, 2, 4, 8
+F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 SHARED_BYTES = 64 << 20
 SYS_USERFAULTFD, UFFDIO_API, UFFDIO_REGISTER = 323, 0xC018AA3F, 0xC020AA00
 MANY = 1 << 30
@@ -49,7 +49,7 @@ def message(**fields):
     return bytes([0xa0 + len(fields)]) + b"".join(item(key) + item(value) for key, value in fields.items())
 
 
-HELLO = message(type="hello", magic=0x4D455243, major=1, minor=5, pid=1, seq=1)
+HELLO = message(type="hello", magic=0x4D455243, major=1, minor=6, pid=1, seq=1)
 STATUS = message(type="job_status", slot=0, seq=2)
 
 
@@ -292,44 +292,54 @@ class Hostile:
         say("ready")
 
     def share(self):
-        """Regions to which it writes, and into which it punches holes, while the daemon takes them; it says that they are sealed, which
-        they are not, and takes them back. Every second one's lock is held all the while by a write whose source does not come."""
+        """Memory that the daemon makes for it, to which it writes, and into which it punches holes, before it is sealed; it says that it is,
+        which is not so, and gives it back. Every second one's lock is held all the while by a write whose source does not come. Every
+        third it does not give back, but goes."""
+        sequence = iter(range(2, MANY))
+        connection = self.greeted()
+        for number in range(1, MANY):
+            connection = self.share_one(connection, sequence, number)
+            if number == 6:
+                say("shared")
+
+    def greeted(self):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self.where)
-        sequence = iter(range(2, MANY))
-
-        def ask(memfd=None, **fields):
-            packet = message(**fields, seq=next(sequence))
-            socket.send_fds(connection, [packet], [] if memfd is None else [memfd])
-            return connection.recv(4096)
         connection.send(HELLO)
         connection.recv(4096)
-        for number in range(1, MANY):
-            memfd = os.memfd_create("mercury-tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(memfd, SHARED_BYTES)
-            fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
-            ends = threading.Event()
-            stuck = self.stuck_write(memfd) if number % 2 else None
-            works = [] if stuck else [self.fill_and_punch, self.write]
-            threads = [threading.Thread(target=work, args=(memfd, ends)) for work in works]
-            for thread in threads:
-                thread.start()
-            added = ask(memfd, type="region_add", region=number, bytes=SHARED_BYTES)
-            assert b"failed" not in added, added
-            again = ask(memfd, type="region_add", region=MANY - number, bytes=SHARED_BYTES)
-            assert b"not sealed yet" in again, again
-            sealed = ask(type="region_sealed", region=number)
-            assert b"not sealed against holes" in sealed, sealed
-            assert b"failed" not in ask(type="region_del", region=number)
-            ends.set()
-            if stuck:
-                os.close(stuck[0])
-                threads = stuck[1:]
-            for thread in threads:
-                thread.join()
-            os.close(memfd)
-            if number == 3:
-                say("shared")
+        return connection
+
+    def share_one(self, connection, sequence, number):
+        """The connection to go on with."""
+        def ask(**fields):
+            connection.send(message(**fields, seq=next(sequence)))
+            answer, descriptors, _, _ = socket.recv_fds(connection, 4096, 1)
+            return answer, *descriptors
+        added, memfd = ask(type="region_add", region=number, bytes=SHARED_BYTES)
+        ends = threading.Event()
+        stuck = self.stuck_write(memfd) if number % 2 else None
+        works = [] if stuck else [self.fill_and_punch, self.write]
+        threads = [threading.Thread(target=work, args=(memfd, ends)) for work in works]
+        for thread in threads:
+            thread.start()
+        for fields, expected in (({"type": "region_add", "region": MANY - number, "bytes": SHARED_BYTES}, b"not sealed yet"),
+                                 ({"type": "region_sealed", "region": number}, b"not sealed against holes")):
+            answer, = ask(**fields)
+            assert expected in answer, answer
+        if number % 3:
+            answer, = ask(type="region_del", region=number)
+            assert b"failed" not in answer, answer
+        else:
+            connection.close()
+            connection = self.greeted()
+        ends.set()
+        if stuck:
+            os.close(stuck[0])
+            threads = stuck[1:]
+        for thread in threads:
+            thread.join()
+        os.close(memfd)
+        return connection
 
     def stuck_write(self, memfd):
         """A write from a page that comes when the descriptor is closed, and its thread. None: this kernel lets nobody do that."""

@@ -17,6 +17,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -196,6 +197,26 @@ class HostileProgramTest(unittest.TestCase):
             client = self.client()
             self.wait_for(lambda: self.client() > client + 200, lambda: "nobody attaches")
         self.beside("attach", LIVES, seen)
+
+    def test_one_that_reads_no_replies_gets_few_descriptors(self):
+        """Until it reads them they count as the daemon's, of which it may have so many."""
+        program = self.cluster.daemons["left"].attach()
+        self.addCleanup(program.close)
+        program.send(hostile_program.HELLO)
+        program.recv(4096)
+        asked = 240
+        for seq in range(2, 2 + asked, 2):
+            program.send(hostile_program.message(type="region_add", region=seq, bytes=4096, seq=seq))
+            program.send(hostile_program.message(type="region_del", region=seq, seq=seq + 1))
+        busy, descriptors = 0, []
+        for _ in range(asked):
+            answer, brought, _, _ = socket.recv_fds(program, 4096, 1)
+            descriptors += brought
+            busy += b"not read yet" in answer
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.assertIn(len(descriptors), range(1, 60))
+        self.assertEqual(busy, asked // 2 - len(descriptors))
 
     def client(self):
         """How many have attached so far: the daemon's number for the next one."""

@@ -32,7 +32,7 @@ OTHER_NAMESPACE = 1
 NOW, SOON, NOT = range(3)  # of LISTEN
 REQUEST = struct.Struct("=IHBBBBHIQQ16sHH16sHH8x")
 REPLY = struct.Struct("=IHBBQI16sHH16sHHIQQQQQ8x")
-SO_COOKIE = 57
+SO_COOKIE, SO_PASSRIGHTS = 57, 83
 CLONE_NEWNET = 0x40000000
 assert REQUEST.size == 80 and REPLY.size == 112
 
@@ -41,6 +41,14 @@ def packed(address):
     """Of IPv4, mapped."""
     ip = ipaddress.ip_address(address[0])
     return ip.packed if ip.version == 6 else bytes(10) + b"\xff\xff" + ip.packed
+
+
+def knows_passrights():
+    """Whether the kernel can refuse descriptors for who receives them (Linux 6.16)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as some, contextlib.suppress(OSError):
+        some.getsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS)
+        return True
+    return False
 
 
 class Reply:
@@ -372,13 +380,19 @@ class BadPrograms(SocketsTest):
         self.assertEqual(other.ask(ENDED, number=5).kind, DONE)
         self.assertEqual(self.sockets()["listeners"], 1)
 
-    def test_descriptors_that_come_along_are_closed(self):
+    def test_descriptors_that_come_along_are_refused_or_closed(self):
         before = self.daemon.descriptors()
         program = self.program()
         with open("/dev/null") as file:
-            socket.send_fds(program.connection, [bytes(80)], [file.fileno()] * 50)
-        with self.assertRaises((EOFError, ConnectionResetError)):
-            program.reply()
+            def send():
+                socket.send_fds(program.connection, [bytes(80)], [file.fileno()] * 50)
+            if knows_passrights():
+                self.assertRaises(PermissionError, send)
+                program.connection.close()
+            else:
+                send()
+                with self.assertRaises((EOFError, ConnectionResetError)):
+                    program.reply()
         self.assertTrue(wait_until(lambda: self.daemon.descriptors() <= before))
 
     def test_a_second_request_before_the_reply_ends_it(self):

@@ -1,15 +1,12 @@
-// The daemon's side of the attach socket: programs that send any message in any order, with any
-// descriptors, and write anything into the memory they share, beside two programs that exchange an
-// innocent job through the same daemon.
+// The daemon's side of the attach socket: programs that send any message in any order, and do
+// anything to the memory they share, beside two programs that exchange an innocent job through the
+// same daemon.
 //
 // Beyond not crashing: one reply at most to a request, and a readable one; no program shares more
 // than its limit; the innocent job's sums are right, during and after; when all programs have hung
 // up, no session, job, channel or descriptor is left.
 #include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -41,9 +38,9 @@ class Honest {
       : rank_(rank), attached_(cluster, host, 100 + rank) {
     attached_.ask(attach::Hello{});
     must(attached_.channel() != nullptr, "an honest HELLO is refused");
-    region_ = std::move(*Region::create(4096));
-    ok(attached_.ask(attach::RegionAdd{1, region_->bytes()}, region_->fd()));
-    must(region_->seal().ok(), "an honest region cannot be sealed");
+    ok(attached_.ask(attach::RegionAdd{1, kRegionBytes}));
+    region_ = std::move(*Region::adopt(attached_.memory(), kRegionBytes));
+    must(Region::seal(attached_.memory()).ok(), "an honest region cannot be sealed");
     ok(attached_.ask(attach::RegionSealed{1}));
     attach::JobOpen open;
     open.client_job = 1;
@@ -92,6 +89,8 @@ class Honest {
   Attached& attached() { return attached_; }
 
  private:
+  static constexpr uint64_t kRegionBytes = 4096;
+
   void ok(uint32_t sequence) const {
     const attach::Reply* reply = attached_.reply_to(sequence);
     must(reply != nullptr && std::holds_alternative<attach::Ok>(*reply), "an honest request fails");
@@ -110,46 +109,6 @@ class Honest {
   uint16_t slot_ = 0;
   bool waiting_ = false;
 };
-
-int sealed(uint64_t bytes, int seals) {
-  const int fd = ::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  (void)!::ftruncate(fd, static_cast<off_t>(bytes));
-  ::fcntl(fd, F_ADD_SEALS, seals);
-  return fd;
-}
-
-// A descriptor of some kind that a program may send in place of its memory.
-int some_descriptor(Input& record, uint64_t bytes, const Attached& sender) {
-  constexpr int kGood = F_SEAL_SHRINK | F_SEAL_GROW;
-  std::array<int, 2> pair{-1, -1};
-  switch (record.byte() % 24) {
-    case 0:
-      return sealed(bytes, record.byte() & 0x1f);
-    case 1:
-      return sealed(bytes + 1 + record.byte(), kGood);
-    case 2:
-      return sealed(bytes / 2, kGood);
-    case 3:
-      return ::eventfd(0, EFD_CLOEXEC);
-    case 4:
-      if (::pipe2(pair.data(), O_CLOEXEC) == 0) ::close(pair[1]);
-      return pair[0];
-    case 5:
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0) ::close(pair[1]);
-      return pair[0];
-    case 6:
-      return ::open("/dev/zero", O_RDWR | O_CLOEXEC);
-    case 7:
-      return ::open("/", O_PATH | O_CLOEXEC);
-    case 8:
-      return ::epoll_create1(EPOLL_CLOEXEC);
-    case 9:
-    case 10:
-      return ::fcntl(sender.descriptor(record.below(4)), F_DUPFD_CLOEXEC, 0);
-    default:
-      return sealed(bytes, kGood);
-  }
-}
 
 class Hostile {
  public:
@@ -189,36 +148,49 @@ class Hostile {
     attach::Request request = body(record);
     const size_t times = 64 * (1 + record.byte() % 8U);
     for (size_t i = 0; i < times && attached_->connected(); ++i) {
-      auto* region = std::get_if<attach::RegionAdd>(&request);
-      Input kind = record;
-      UniqueFd memory(region != nullptr ? some_descriptor(kind, region->bytes, *attached_) : -1);
-      if (region != nullptr) ++region->region;
-      attached_->ask(request, memory.get());
+      if (auto* region = std::get_if<attach::RegionAdd>(&request)) ++region->region;
+      attached_->ask(request);
     }
   }
 
-  void raw(Input& record) {
-    std::vector<UniqueFd> descriptors;
-    for (size_t i = record.byte() % 3; i > 0; --i) {
-      descriptors.emplace_back(some_descriptor(record, 4096, *attached_));
-    }
-    attached_->packet(std::as_bytes(record.rest()), std::move(descriptors));
-  }
+  void raw(Input& record) { attached_->packet(std::as_bytes(record.rest())); }
 
   void request(Input& record) {
     const uint8_t how = record.byte();
     attach::RequestMessage message{1U + record.byte() % 32, attach::Hello{}};
-    std::vector<UniqueFd> descriptors;
     message.body = body(record);
-    if (const auto* region = std::get_if<attach::RegionAdd>(&message.body)) {
-      descriptors.emplace_back(some_descriptor(record, region->bytes, *attached_));
-    }
-    if (how >= 240) descriptors.emplace_back(some_descriptor(record, 4096, *attached_));
     std::vector<std::byte> bytes = attach::encode(message);
     for (size_t changes = how % 16 > 12 ? how % 16 - 12 : 0; changes > 0; --changes) {
       bytes[record.below(bytes.size())] = std::byte{record.byte()};
     }
-    attached_->packet(bytes, std::move(descriptors));
+    attached_->packet(bytes);
+    if (std::holds_alternative<attach::RegionAdd>(message.body)) treat_memory(record);
+  }
+
+  // Seals it, mostly; or does what the daemon must not suffer from.
+  void treat_memory(Input& record) {
+    const int fd = attached_->memory();
+    switch (record.byte() % 24) {
+      case 0:
+        ::fcntl(fd, F_ADD_SEALS, record.byte() & 0x1f);
+        return;
+      case 1:
+        (void)!::ftruncate(fd, record.byte());
+        return;
+      case 2:
+        (void)!::ftruncate(fd, off_t{1} << record.byte() % 40);
+        return;
+      case 3:
+        ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096 * (1 + record.byte()));
+        return;
+      case 4:
+        (void)!::pwrite(fd, "x", 1, record.byte());
+        return;
+      case 5:
+        return;
+      default:
+        (void)Region::seal(fd);
+    }
   }
 
   attach::Request body(Input& record) {

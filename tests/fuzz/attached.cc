@@ -12,7 +12,7 @@ int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 Attached::Attached(Cluster& cluster, size_t host, ClientId id) {
   program_ = std::make_shared<Program>(
       id, cluster.host(host),
-      Program::Memory{kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, {}},
+      Program::Memory{kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, {}, {}},
       [this](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         take(message, descriptors);
       });
@@ -38,24 +38,24 @@ void Attached::take(const attach::ReplyMessage& message, std::span<const int> de
                              copy_of(descriptors[2]), copy_of(descriptors[3]));
     must(memory.has_value(), "a channel cannot be adopted");
     channel_ = std::make_unique<ClientChannel>(*memory);
-  } else {
-    must(descriptors.empty(), "descriptors nobody asked for");
+  } else if (!descriptors.empty()) {
+    must(std::holds_alternative<attach::Ok>(message.body) && descriptors.size() == 1,
+         "descriptors nobody asked for");
+    memory_.reset(copy_of(descriptors[0]));
   }
 }
 
-void Attached::packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors) {
+void Attached::packet(std::span<const std::byte> bytes) {
   if (!connected_) return;
   if (const auto request = attach::decode_request(bytes)) ++asked_[request->sequence];
-  if (!program_->on_packet(bytes, std::move(descriptors))) hang_up();
+  if (!program_->on_packet(bytes)) hang_up();
   must(program_->shared_bytes() <= kProgramMemory, "a program shares more than its limit");
   must(program_->unanswered() <= Program::kMostUnanswered, "more requests wait than may");
 }
 
-uint32_t Attached::ask(attach::Request body, int descriptor) {
+uint32_t Attached::ask(attach::Request body) {
   const uint32_t sequence = ++last_sequence_;
-  std::vector<UniqueFd> descriptors;
-  if (descriptor >= 0) descriptors.emplace_back(copy_of(descriptor));
-  packet(attach::encode(attach::RequestMessage{sequence, std::move(body)}), std::move(descriptors));
+  packet(attach::encode(attach::RequestMessage{sequence, std::move(body)}));
   return sequence;
 }
 

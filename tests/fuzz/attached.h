@@ -23,9 +23,9 @@ class Attached {
   Attached& operator=(const Attached&) = delete;
 
   // What the attach server does with a packet: it may end the connection.
-  void packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors);
+  void packet(std::span<const std::byte> bytes);
   // A request with its own sequence number.
-  uint32_t ask(attach::Request body, int descriptor = -1);
+  uint32_t ask(attach::Request body);
   // Null while there is none.
   const attach::Reply* reply_to(uint32_t sequence) const;
   void hang_up();
@@ -38,6 +38,8 @@ class Attached {
   ClientChannel* channel() { return channel_.get(); }
   // The program's own copies of what HELLO brought; -1 before.
   int descriptor(size_t which) const { return descriptors_[which].get(); }
+  // Of the last memory that the daemon made for it; -1 before.
+  int memory() const { return memory_.get(); }
 
  private:
   void take(const attach::ReplyMessage& message, std::span<const int> descriptors);
@@ -46,6 +48,7 @@ class Attached {
   std::map<uint32_t, attach::Reply> replies_;
   std::map<uint32_t, size_t> asked_;  // how often each number was used
   std::array<UniqueFd, 4> descriptors_;
+  UniqueFd memory_;
   std::unique_ptr<ClientChannel> channel_;
   uint32_t last_sequence_ = 1'000'000;
   bool connected_ = true;

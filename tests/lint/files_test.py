@@ -73,17 +73,12 @@ def problems_of(path, text):
 # A new policy is a row of one table; nothing else may ask which one it is.
 POLICIES = 'scheduler/policy.cc'
 POLICY_ROW = re.compile(r'Policy\{\.name = "([\w-]+)"')
-# (path, name): why it is right there.
-NAMED_POLICIES = {
-    ('shim/channel/attach.h', 'mercury-fifo'): 'what minor 0 of the channel says with a bit',
-}
 
 
-def policies_named(path, text, names):
+def policies_named(text, names):
     """Strings that are a policy, or one with knobs; the default one is also the project's name."""
     code = tree.without_comments(text, keep_strings=True)
-    found = re.findall(r'"(' + '|'.join(map(re.escape, names)) + r')[":]', code)
-    return [name for name in found if (path, name) not in NAMED_POLICIES]
+    return re.findall(r'"(' + '|'.join(map(re.escape, names)) + r')[":]', code)
 
 
 def said_twice(sources):
@@ -168,10 +163,10 @@ class Tree(unittest.TestCase):
         names = [name for name in POLICY_ROW.findall(tree.read(ROOT, POLICIES)) if name != 'mercury']
         self.assertGreater(len(names), 4)
         for line in (f'if (policy.name == "{names[0]}") send();', f'parse_policy("{names[-1]}:startup=0")'):
-            self.assertEqual(len(policies_named('scheduler/x.cc', line, names)), 1, line)
+            self.assertEqual(len(policies_named(line, names)), 1, line)
         for path in tree.files(ROOT):
             if path.startswith(PRODUCT) and path != POLICIES:
-                self.assertEqual(policies_named(path, tree.read(ROOT, path), names), [], path)
+                self.assertEqual(policies_named(tree.read(ROOT, path), names), [], path)
 
     def test_every_module_of_the_package_is_installed(self):
         """Tests run the package where it lies."""
@@ -180,7 +175,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(installed, {str(file.relative_to(folder)) for file in folder.glob('mercurystack/*.py')})
 
     def test_every_exception_is_still_needed(self):
-        for path, what in [*EXCEPTIONS, *NAMED_POLICIES]:
+        for path, what in EXCEPTIONS:
             self.assertIn(what, tree.read(ROOT, path), path)
 
 

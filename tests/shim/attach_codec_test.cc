@@ -144,6 +144,13 @@ TEST(AttachCodec, AnswersAnotherVersionAndAnotherProtocol) {
   Hello other;
   other.abi_minor = kAbiMinor + 7;
   EXPECT_TRUE(check_hello(other).ok());
+  other.abi_minor = kLeastMinor - 1;
+  const Status old = check_hello(other);
+  ASSERT_FALSE(old);
+  EXPECT_EQ(old.error().code, Errc::kVersionMismatch);
+  EXPECT_NE(old.error().message.find("version 1.5, this daemon 1.6"), std::string::npos)
+      << old.error().message;
+  other.abi_minor = kAbiMinor;
   other.abi_major = kAbiMajor + 1;
   const auto decoded = decode_request(encode(RequestMessage{1, other}));
   ASSERT_TRUE(decoded.has_value());

@@ -81,7 +81,7 @@ class TestDaemon {
       for (const auto& client : clients_) ::shutdown(client->socket.get(), SHUT_RD);
     });
   }
-  // Regions are mapped, but their programs are not told before this is over.
+  // Regions are sealed, but their programs are not told before this is over.
   void hold_regions(bool on) { hold(on, holding_regions_, held_regions_); }
   // What was asked is not answered before this is over.
   void hold_opens(bool on) { hold(on, holding_opens_, held_opens_); }
@@ -226,7 +226,7 @@ class TestDaemon {
 
   void serve_socket(Client& client) {
     for (;;) {
-      auto packet = attach::receive_packet(client.socket.get(), 1, attach::Wait::kNo);
+      auto packet = attach::receive_packet(client.socket.get(), 0, attach::Wait::kNo);
       if (!packet && packet.error().code == Errc::kAgain) return;
       auto request = packet ? attach::decode_request(packet->bytes)
                             : Result<attach::RequestMessage>(packet.error());
@@ -255,22 +255,22 @@ class TestDaemon {
     client.refused.resize(options_.engines);
     reply(client, sequence, attach::HelloOk{options_.engines, "test", 1, options_.minor}, fds);
   }
-  void serve(Client& client, uint32_t sequence, const attach::RegionAdd& m,
-             attach::Packet& packet) {
-    UniqueFd fd = packet.descriptors.empty() ? UniqueFd() : std::move(packet.descriptors[0]);
-    auto region = Region::adopt(std::move(fd), m.bytes, options_.max_region_bytes);
-    if (!region) {
-      return reply(client, sequence, attach::Failed{region.error().code, region.error().message});
+  void serve(Client& client, uint32_t sequence, const attach::RegionAdd& m, attach::Packet&) {
+    if (m.bytes > options_.max_region_bytes) {
+      return reply(client, sequence, attach::Failed{Errc::kLimit, "larger than may be"});
     }
-    client.regions[m.region] = std::move(*region);
+    std::unique_ptr<Region>& region = client.regions[m.region];
+    region = std::move(*Region::create(m.bytes));
+    reply(client, sequence, attach::Ok{}, {region->fd()});
+  }
+  void serve(Client& client, uint32_t sequence, const attach::RegionSealed& m, attach::Packet&) {
+    if (!client.regions[m.region]->check_sealed()) return;
+    client.regions[m.region]->drop_fd();
     if (holding_regions_) {
       held_regions_.push_back({&client, sequence, attach::Ok{}});
       return;
     }
     reply(client, sequence, attach::Ok{});
-  }
-  void serve(Client& client, uint32_t sequence, const attach::RegionSealed& m, attach::Packet&) {
-    if (client.regions[m.region]->check_sealed()) reply(client, sequence, attach::Ok{});
   }
   void serve(Client& client, uint32_t sequence, const attach::RegionDel& m, attach::Packet&) {
     client.regions.erase(m.region);

@@ -55,28 +55,14 @@ TEST(ClientAttach, SaysWhyItCannot) {
   mercury_detach(nullptr);
 }
 
-// It would leave out, without a word, what it does not know.
-TEST(ClientAttach, ADaemonOfTheVersionBeforeIsNotAskedForWhatItDoesNotKnow) {
+TEST(ClientAttach, ADaemonThatIsTooOldIsNamed) {
   TestDaemon::Options old;
-  old.minor = 0;
+  old.minor = attach::kLeastMinor - 1;
   TestDaemon daemon(old);
-  mercury_context* context = attach_to(daemon);
-  mercury_job_options options = job_options();
-  mercury_job* job = nullptr;
-  EXPECT_EQ(mercury_job_open(context, &options, &job), 0) << mercury_last_error();
-  mercury_job_close(job);
-  options.rejoin_ms = 1000;
-  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
-  EXPECT_NE(std::string(mercury_last_error()).find("rejoin_ms"), std::string::npos);
-  options.rejoin_ms = 0;
-  options.quorum = 1;
-  options.patience_ms = 1000;
-  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
-  options.quorum = options.patience_ms = 0;
-  options.stall_timeout_ms = 1000;
-  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
-  EXPECT_NE(std::string(mercury_last_error()).find("stall_timeout_ms"), std::string::npos);
-  mercury_detach(context);
+  EXPECT_EQ(attach_error(daemon.path()), -EPROTONOSUPPORT);
+  EXPECT_NE(std::string(mercury_last_error()).find("mercury-stackd test speaks attach version 1.5"),
+            std::string::npos)
+      << mercury_last_error();
 }
 
 TEST(ClientAttach, FindsTheSocketInTheEnvironment) {

@@ -16,16 +16,15 @@ class Recorder final : public Backend {
  public:
   std::span<const std::unique_ptr<ClientChannel>> channels() const override { return {}; }
   bool sees_program_memory() const override { return sees_; }
-  Status add_region(uint32_t id, Region& region) override {
-    if (bytes_ + region.bytes() > limit_) return Error(Errc::kLimit, "no more");
-    bytes_ += region.bytes();
-    regions_[id] = region.bytes();
-    if (!adopts_) return {};
-    auto adopted = Region::adopt(UniqueFd(::dup(region.fd())), region.bytes(), region.bytes());
-    if (!adopted) return adopted.error();
-    if (Status sealed = region.seal(); !sealed) return sealed;
-    adopted_[id] = std::move(*adopted);
-    return {};
+  Result<std::unique_ptr<Region>> add_region(uint32_t id, uint64_t bytes) override {
+    bytes = Region::whole_pages(bytes);
+    if (bytes_ + bytes > limit_) return Error(Errc::kLimit, "no more");
+    bytes_ += bytes;
+    regions_[id] = bytes;
+    Result<std::unique_ptr<Region>> region = Region::create(bytes);
+    if (!region || !keeps_) return region;
+    if (Status sealed = Region::seal((*region)->fd()); !sealed) return sealed.error();
+    return region;
   }
   Status remove_region(uint32_t id) override {
     bytes_ -= regions_[id];
@@ -45,8 +44,7 @@ class Recorder final : public Backend {
   int lost_fd() const noexcept override { return -1; }
 
   bool sees_ = false;
-  bool adopts_ = false;  // as a daemon does: no page goes out of it any more
-  std::map<uint32_t, std::unique_ptr<Region>> adopted_;
+  bool keeps_ = false;  // as a daemon does: no page goes out of it any more
   uint64_t limit_ = uint64_t{1} << 40;
   uint64_t bytes_ = 0;
   std::map<uint32_t, uint64_t> regions_;
@@ -77,7 +75,7 @@ TEST(MemoryMap, GivesZeroedPagesAndTakesThemBack) {
 TEST(MemoryMap, WhatADaemonKeepsReadsAsZerosAgainToo) {
   constexpr size_t kBytes = size_t{1} << 20;
   Recorder backend;
-  backend.adopts_ = true;
+  backend.keeps_ = true;
   MemoryMap memory(backend);
   std::byte* const first = *memory.allocate(kBytes);
   ASSERT_TRUE(memory.allocate(1)) << "the region stays";

@@ -1,6 +1,7 @@
 // What programs have of a daemon besides sums: how long they wait for one that stands still, and
 // who has the memory that they share with it.
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -119,20 +120,46 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   expect_served(daemon, job, kNumel);
 }
 
+// What is given back may be another's at once, however long the kernel needs for it.
 TEST(RealDaemon, LimitsWhatAllProgramsShare) {
-  StackDaemon daemon(fresh_address(), "program_memory = \"16MiB\"\ntotal_memory = \"20MiB\"\n");
+  constexpr size_t kBytes = size_t{3} << 30;
+  StackDaemon daemon(fresh_address(), "program_memory = \"3GiB\"\ntotal_memory = \"4GiB\"\n");
   mercury_context* first = attach_daemon(daemon.socket());
   mercury_context* second = attach_daemon(daemon.socket());
   void *most = nullptr, *memory = nullptr;
-  EXPECT_EQ(mercury_alloc(first, 15U << 20, &most), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), -ENOSPC);
+  EXPECT_EQ(mercury_alloc(first, kBytes, &most), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_alloc(second, kBytes, &memory), -ENOSPC);
   EXPECT_TRUE(said({"for all programs (attach.total_memory)"}));
-  EXPECT_EQ(mercury_alloc(first, 15U << 20, &memory), -ENOSPC);
+  EXPECT_EQ(mercury_alloc(first, 1, &memory), -ENOSPC);
   EXPECT_TRUE(said({"(attach.program_memory)"}));
-  EXPECT_EQ(mercury_free(first, most), 0);
-  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), 0) << mercury_last_error();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(mercury_free(first, most), 0);
+    ASSERT_EQ(mercury_alloc(second, kBytes, &memory), 0) << mercury_last_error();
+    EXPECT_EQ(mercury_free(second, memory), 0);
+    ASSERT_EQ(mercury_alloc(first, kBytes, &most), 0) << mercury_last_error();
+  }
   mercury_detach(first);
   mercury_detach(second);
+}
+
+// The daemon's memory comes with a descriptor: without one only what asks for it fails.
+TEST(RealDaemon, OfAProgramWithoutDescriptorsOnlyTheAllocationFails) {
+  StackDaemon daemon(fresh_address());
+  mercury_context* context = attach_daemon(daemon.socket());
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(context, 1, &memory), 0) << mercury_last_error();
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  rlimit none = old;
+  none.rlim_cur = 3;
+  void* more = nullptr;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const int refused = mercury_alloc(context, 64U << 20, &more);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_EQ(refused, -EIO);
+  EXPECT_TRUE(said({"ulimit -n"})) << mercury_last_error();
+  EXPECT_EQ(mercury_alloc(context, 64U << 20, &more), 0) << mercury_last_error();
+  mercury_detach(context);
 }
 
 // Nobody has touched them: the program that declares them has, and not the daemon.

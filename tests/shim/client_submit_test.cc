@@ -222,13 +222,12 @@ TEST_F(ClientSubmit, WaitAllReportsAFailureRatherThanWhatIsLate) {
   EXPECT_EQ(std::string(mercury_last_error()), "tensor 0: server 0 is silent");
 }
 
-// A daemon, or a server behind it, of a version before.
+// Whose job has a server of a version before.
 class ClientOfOldHosts : public ClientTest {
  protected:
   TestDaemon::Options daemon_options() const override {
     TestDaemon::Options options;
     options.features = 0;
-    options.minor = 2;
     return options;
   }
 };
@@ -238,31 +237,20 @@ TEST_F(ClientOfOldHosts, WhatTheyDoNotKnowIsRefused) {
   declare(1, data);
   EXPECT_EQ(mercury_broadcast(job_, 1, 0, 0, nullptr), -EPROTONOSUPPORT);
   EXPECT_NE(std::string(mercury_last_error()).find("broadcast"), std::string::npos);
-  for (const auto& [dtype, op] : {std::pair(MERCURY_DTYPE_U8, MERCURY_REDUCE_SUM),
-                                  std::pair(MERCURY_DTYPE_F32, MERCURY_REDUCE_MIN)}) {
-    mercury_tensor_options options = tensor_options(2, allocate(), 10);
-    options.dtype = dtype;
-    options.op = op;
-    EXPECT_EQ(mercury_declare(job_, &options, 1), -EPROTONOSUPPORT);
-    EXPECT_NE(std::string(mercury_last_error()).find("does not know"), std::string::npos);
-  }
   EXPECT_EQ(mercury_push_pull(job_, 1, 0, nullptr), 0) << "the rest works";
   EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
 }
 
-// Of the version before, or behind which a server is of it: what is newer is refused alone.
-class ClientOfHosts : public ClientTest,
-                      public ::testing::WithParamInterface<std::pair<uint32_t, uint32_t>> {
+class ClientOfHostsWithoutScatters : public ClientTest {
  protected:
   TestDaemon::Options daemon_options() const override {
     TestDaemon::Options options;
-    options.minor = GetParam().first;
-    options.features = GetParam().second;
+    options.features = kKnowsReductions | kKnowsParts;
     return options;
   }
 };
 
-TEST_P(ClientOfHosts, AReduceScatterThatTheyDoNotKnowIsRefused) {
+TEST_F(ClientOfHostsWithoutScatters, WhatIsNewerIsRefusedAlone) {
   declare(1, allocate());
   EXPECT_EQ(mercury_reduce_scatter(job_, 1, 0, nullptr), -EPROTONOSUPPORT);
   EXPECT_NE(std::string(mercury_last_error()).find("without reduce-scatter"), std::string::npos)
@@ -270,10 +258,6 @@ TEST_P(ClientOfHosts, AReduceScatterThatTheyDoNotKnowIsRefused) {
   EXPECT_EQ(mercury_broadcast(job_, 1, 0, 0, nullptr), 0) << mercury_last_error();
   EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
 }
-INSTANTIATE_TEST_SUITE_P(
-    Of, ClientOfHosts,
-    ::testing::Values(std::pair(3U, kKnowsReductions | kKnowsParts | kKnowsScatters),
-                      std::pair(attach::kAbiMinor, kKnowsReductions | kKnowsParts)));
 
 class ClientWithQuorum : public ClientTest {
  protected:

@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "transport/base/memory_thread.h"
 
@@ -34,6 +36,11 @@ class MappedMemory {
   size_t bytes() const noexcept { return memory_ ? memory_.get_deleter().bytes : 0; }
   // The thread, which lives longer, is to give it back to the kernel.
   void leave_to(MemoryThread& thread) noexcept { memory_.get_deleter().thread = &thread; }
+  // It does so now, and then calls `unmapped`. Empty afterwards.
+  void unmap_by(MemoryThread& thread, std::function<void()> unmapped) noexcept {
+    const size_t size = bytes();
+    thread.unmap({memory_.release(), size}, std::move(unmapped));
+  }
 
  private:
   struct Unmap {

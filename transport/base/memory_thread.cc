@@ -20,6 +20,7 @@ namespace {
 
 // A huge page of x86-64. Steps end at its multiples: less would make the kernel split one.
 constexpr uintptr_t kStepBytes = uintptr_t{2} << 20;
+constexpr uint64_t kTurnBytes = 16 * kStepBytes;  // some milliseconds of the kernel's
 constexpr size_t kMostNodes = 1024;
 constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 
@@ -79,121 +80,111 @@ void MemoryThread::prefault(std::span<std::byte> memory) noexcept {
   if (memory.empty()) return;
   prefer_own_node(memory);
   if (memory.size() >= kStepBytes) ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-  (void)post({Kind::kPrefault, memory, memory.data()});
+  post({memory, memory.data()});
 }
 
 void MemoryThread::populate(std::span<std::byte> part, const std::byte* mapping) noexcept {
   static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t before = reinterpret_cast<uintptr_t>(part.data()) % kPage;
-  if (!part.empty()) {
-    (void)post({Kind::kPrefault, {part.data() - before, part.size() + before}, mapping});
-  }
+  if (!part.empty()) post({{part.data() - before, part.size() + before}, mapping});
 }
 
-void MemoryThread::forget(const std::byte* mapping) noexcept {
-  std::unique_lock lock(mutex_);
-  to_touch_.erase(mapping);
-  const std::byte* expected = mapping;
-  prefaulting_.compare_exchange_strong(expected, nullptr);
-  untouched_.wait(lock, [this, mapping] { return touching_ != mapping; });
-}
-
-void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
-  if (memory.empty()) return;
-  to_unmap_ += memory.size();
-  if (post({Kind::kUnmap, memory, memory.data()})) return;
-  forget(memory.data());
-  unmap_in_steps(memory);
-}
-
-bool MemoryThread::post(Task task) noexcept {
-  if (!thread_.joinable()) return false;
+void MemoryThread::post(Touch touch) noexcept {
+  if (!thread_.joinable()) return;
   try {
     const std::lock_guard lock(mutex_);
-    if (task.kind == Kind::kUnmap) {
-      const std::byte* expected = task.mapping;
-      prefaulting_.compare_exchange_strong(expected, nullptr);
-      // Of either there may be much: neither is looked through.
-      to_touch_.erase(task.mapping);
-      tasks_.push_front(task);
-    } else {
-      task.number = ++last_number_;
-      tasks_.push_back(task);
-      to_touch_.try_emplace(task.mapping, task.number);
-    }
+    touch.number = ++last_number_;
+    touches_.push_back(touch);
+    to_touch_.try_emplace(touch.mapping, touch.number);
   } catch (const std::bad_alloc&) {
-    return false;
+    return;
   }
   wake_.notify_one();
-  return true;
+}
+
+void MemoryThread::unmap(std::span<std::byte> memory, std::function<void()> unmapped) noexcept {
+  if (memory.empty()) return;
+  to_unmap_ += memory.size();
+  Unmap unmap{memory, std::move(unmapped)};
+  std::unique_lock lock(mutex_);
+  const std::byte* expected = memory.data();
+  prefaulting_.compare_exchange_strong(expected, nullptr);
+  to_touch_.erase(memory.data());  // its touches wait, void: of them there may be many
+  try {
+    if (thread_.joinable()) {
+      unmaps_.push_back(std::move(unmap));
+      return wake_.notify_one();
+    }
+  } catch (const std::bad_alloc&) {  // it is as it was
+  }
+  lock.unlock();
+  (void)unmap_some(unmap, memory.size());
 }
 
 void MemoryThread::run() {
   pthread_setname_np(pthread_self(), "mercury-memory");
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    const Task task = tasks_.front();
-    tasks_.pop_front();
-    if (task.kind == Kind::kPrefault && !is_to_touch(task)) continue;
-    if (task.kind == Kind::kPrefault) {
-      prefaulting_ = ends_ ? nullptr : task.mapping;
-      touching_ = task.mapping;
+    wake_.wait(lock, [this] { return ends_ || !unmaps_.empty() || !touches_.empty(); });
+    unmap_waiting(lock);
+    if (touches_.empty()) {
+      if (ends_) return;
+      continue;
     }
+    const Touch touch = touches_.front();
+    touches_.pop_front();
+    if (!is_to_touch(touch)) continue;
+    prefaulting_ = ends_ ? nullptr : touch.mapping;
     lock.unlock();
-    if (task.kind == Kind::kPrefault) {
-      prefault_in_steps(task);
-    } else {
-      unmap_in_steps(task.memory);
-    }
+    touch_in_steps(touch);
     lock.lock();
-    if (std::exchange(touching_, nullptr) != nullptr) untouched_.notify_all();
   }
 }
 
 // Not if it has been unmapped since.
-bool MemoryThread::is_to_touch(const Task& task) noexcept {
-  const auto first = to_touch_.find(task.mapping);
-  return first != to_touch_.end() && first->second <= task.number;
+bool MemoryThread::is_to_touch(const Touch& touch) noexcept {
+  const auto first = to_touch_.find(touch.mapping);
+  return first != to_touch_.end() && first->second <= touch.number;
 }
 
-// Before the task goes on; who has it forgotten does not wait for that. False: somebody has.
-bool MemoryThread::unmap_waiting(const Task& task) noexcept {
-  if (to_unmap_ == 0) return true;
-  std::unique_lock lock(mutex_);
-  touching_ = nullptr;
-  untouched_.notify_all();
-  while (!tasks_.empty() && tasks_.front().kind == Kind::kUnmap) {
-    const std::span<std::byte> memory = tasks_.front().memory;
-    tasks_.pop_front();
+void MemoryThread::unmap_waiting(std::unique_lock<std::mutex>& lock) noexcept {
+  while (!unmaps_.empty()) {
+    std::list<Unmap> next;
+    next.splice(next.end(), unmaps_, unmaps_.begin());
     lock.unlock();
-    unmap_in_steps(memory);
+    const bool all = unmap_some(next.front(), kTurnBytes);
     lock.lock();
+    if (!all) unmaps_.splice(unmaps_.end(), next);
   }
-  if (prefaulting_ != task.mapping) return false;
-  touching_ = task.mapping;
-  return true;
 }
 
-void MemoryThread::prefault_in_steps(const Task& task) noexcept {
-  std::byte* const end = task.memory.data() + task.memory.size();
-  for (std::byte* at = task.memory.data(); at < end && prefaulting_ == task.mapping;) {
+void MemoryThread::touch_in_steps(const Touch& touch) noexcept {
+  std::byte* const end = touch.memory.data() + touch.memory.size();
+  for (std::byte* at = touch.memory.data(); at < end && prefaulting_ == touch.mapping;) {
     std::byte* const next = step_end(at, end);
     if (::madvise(at, static_cast<size_t>(next - at), MADV_POPULATE_WRITE) != 0) return;
     at = next;
-    if (!unmap_waiting(task)) return;
+    if (to_unmap_ == 0) continue;
+    std::unique_lock lock(mutex_);
+    unmap_waiting(lock);
   }
 }
 
-// From its end, so that what is left is one mapping at any time.
-void MemoryThread::unmap_in_steps(std::span<std::byte> memory) noexcept {
-  for (std::byte* end = memory.data() + memory.size(); end > memory.data();) {
-    std::byte* const begin = step_begin(memory.data(), end);
+// From its end, so that what is left is one mapping at any time. True: nothing is left.
+bool MemoryThread::unmap_some(Unmap& unmap, uint64_t bytes) noexcept {
+  std::byte* const first = unmap.memory.data();
+  std::byte* end = first + unmap.memory.size();
+  std::byte* const last = bytes < unmap.memory.size() ? end - bytes : first;
+  while (end > last) {
+    std::byte* const begin = step_begin(first, end);
     ::munmap(begin, static_cast<size_t>(end - begin));
     to_unmap_ -= static_cast<uint64_t>(end - begin);
     end = begin;
   }
+  unmap.memory = {first, end};
+  if (end > first) return false;
+  if (unmap.unmapped) unmap.unmapped();
+  return true;
 }
 
 }  // namespace mercury

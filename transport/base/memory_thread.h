@@ -13,7 +13,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
+#include <list>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -36,39 +37,39 @@ class MemoryThread {
   // have taken already, are mapped here, and neither their place nor their size is asked for.
   // Kernels before 5.14 cannot, and nothing is done.
   void populate(std::span<std::byte> part, const std::byte* mapping) noexcept;
-  // Nothing of this mapping is touched any more, now or later: its owner unmaps it. Waits for the
-  // step of 2 MiB that is being touched.
-  void forget(const std::byte* mapping) noexcept;
-  // Of a whole mapping, which nobody uses any more. What is not touched yet stays so. It goes
-  // before all that is to be touched: who gives memory back may have other memory for it.
-  void unmap(std::span<std::byte> memory) noexcept;
+  // Of a whole mapping, which nobody uses any more. What is not touched yet stays so, but for the
+  // step that is. It goes before all that is to be touched: who gives memory back may have other
+  // memory for it; and by turns with what others give back, so that little waits for much. The
+  // thread calls `unmapped`, which throws nothing, when the kernel has all of it.
+  void unmap(std::span<std::byte> memory, std::function<void()> unmapped = {}) noexcept;
   // What unmap() was given and the kernel has not got back.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
 
  private:
-  enum class Kind : uint8_t { kPrefault, kUnmap };
-  struct Task {
-    Kind kind;
+  struct Touch {
     std::span<std::byte> memory;
     const std::byte* mapping = nullptr;  // where the mapping that it is of begins
-    uint64_t number = 0;                 // kPrefault: 1 first
+    uint64_t number = 0;                 // 1 first
+  };
+  struct Unmap {
+    std::span<std::byte> memory;  // what is left of it
+    std::function<void()> unmapped;
   };
 
-  bool post(Task task) noexcept;
-  bool is_to_touch(const Task& task) noexcept;
+  void post(Touch touch) noexcept;
+  bool is_to_touch(const Touch& touch) noexcept;
   void run();
-  bool unmap_waiting(const Task& task) noexcept;
-  void prefault_in_steps(const Task& task) noexcept;
-  void unmap_in_steps(std::span<std::byte> memory) noexcept;
+  void unmap_waiting(std::unique_lock<std::mutex>& lock) noexcept;
+  void touch_in_steps(const Touch& touch) noexcept;
+  bool unmap_some(Unmap& unmap, uint64_t bytes) noexcept;
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable untouched_;
-  std::deque<Task> tasks_;  // what is to be unmapped first
+  std::list<Touch> touches_;
+  std::list<Unmap> unmaps_;
   // By where a mapping begins, the number of the first that is to be touched of it. Those before it
   // are void: their memory has been unmapped meanwhile.
   std::unordered_map<const std::byte*, uint64_t> to_touch_;
-  const std::byte* touching_ = nullptr;  // a part of this mapping
   uint64_t last_number_ = 0;
   bool ends_ = false;
   std::atomic<const std::byte*> prefaulting_{nullptr};  // of this mapping; another: it is to stop

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "shim/channel/seqpacket.h"
 #include "shim/socket/control/addresses.h"
 #include "shim/socket/control/manager_state.h"
 
@@ -57,7 +58,10 @@ void sockets::enlarge(int end) {
 std::optional<sockets::Pair> sockets::make_pair() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return std::nullopt;
-  for (const int end : ends) enlarge(end);
+  for (const int end : ends) {
+    enlarge(end);
+    attach::refuse_descriptors(end);
+  }
   return Pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -98,8 +99,8 @@ TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
   ::munmap(begin, 8 * kMiB);
 }
 
-// Whoever unmaps a mapping himself, while it is being touched and before.
-TEST(MemoryThread, TouchesNothingOfWhatItWasToldToForget) {
+// Given back while it is being touched, and before; who is told may map something else there.
+TEST(MemoryThread, SaysWhenTheKernelHasMemoryBack) {
   MemoryThread thread;
   for (int i = 0; i < 50; ++i) {
     MappedMemory memory = MappedMemory::anonymous(64 * kMiB);
@@ -111,8 +112,11 @@ TEST(MemoryThread, TouchesNothingOfWhatItWasToldToForget) {
       MappedMemory other = MappedMemory::anonymous(64 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
       other.leave_to(thread);
     }
-    thread.forget(begin);
-    memory = MappedMemory();
+    std::atomic<uint64_t> left{~uint64_t{0}};
+    memory.unmap_by(thread, [&] { left = thread.bytes_to_unmap(); });
+    ASSERT_FALSE(memory);
+    wait_until([&] { return left != ~uint64_t{0}; });
+    ASSERT_LE(left, 65 * kMiB) << "of the others";
     void* const next = ::mmap(begin, 64 * kMiB, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     ASSERT_EQ(next, begin);
@@ -121,7 +125,7 @@ TEST(MemoryThread, TouchesNothingOfWhatItWasToldToForget) {
     wait_until([&] { return resident_pages(last.data(), kMiB) == kMiB / kPage; });
     ASSERT_EQ(resident_pages(begin, 64 * kMiB), 0U);
     ::munmap(begin, 64 * kMiB);
-    thread.forget(last.data());
+    last.leave_to(thread);
   }
 }
 
