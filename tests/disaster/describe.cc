@@ -124,7 +124,7 @@ std::string describe(const Scenario& s) {
       << "\n  peer time-out " << ms(s.peer_timeout_ns) << ", notice of leaving "
       << ms(s.leave_notice_ns) << (s.fixed_window ? ", fixed window " : ", window up to ")
       << s.window_bytes << " bytes, first packet " << s.first_packet_number << ", "
-      << s.in_flight_packets << " packets in flight per engine"
+      << s.in_flight_packets << " packets in flight and " << s.ranges << " ranges per engine"
       << (s.sealed ? ", frames are authenticated" : "") << (s.encrypted ? " and encrypted" : "")
       << "\n";
   for (size_t i = 0; i < s.hosts.size(); ++i) {

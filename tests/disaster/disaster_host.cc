@@ -34,8 +34,9 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   config.lane.engine.max_sessions = scenario.attacked() ? 1024 : 128;
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
   if (plan.lanes > 1) config.lane.engine.link = std::make_shared<SharedLink>();
-  config.lane.exchange.sends.scheduler = {32, config.lane.engine.max_sessions, 2048, 65536};
-  config.lane.exchange.sends.reserved_ranges = 256;
+  config.lane.exchange.sends.scheduler = {32, config.lane.engine.max_sessions, scenario.ranges,
+                                          65536};
+  config.lane.exchange.sends.reserved_ranges = scenario.ranges / 8;
   config.policy.leave_grace_ns = kGraceNs;
   config.policy.max_jobs = 32;
   config.policy.wire_features = plan.features;

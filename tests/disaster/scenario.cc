@@ -418,6 +418,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_stalls(s, generator(seed, 9));
   s.sealed = seed % 8 == 0;
   s.encrypted = seed % 32 == 8;
+  if (seed % 8 == 5) s.ranges = 8U << seed / 8 % 4;
   draw_moves(s, generator(seed, 11));
   draw_hostile_member(s, generator(seed, 12));
   draw_strangers(s, generator(seed, 13));

@@ -135,6 +135,7 @@ struct Scenario {
   bool fixed_window = false;
   uint64_t first_packet_number = 0;
   uint32_t in_flight_packets = 0;  // records that the sessions of an engine share
+  uint32_t ranges = 2048;          // of what an engine has to send
   bool sealed = false;             // frames are authenticated, as jobs have secrets
   bool encrypted = false;          // their payloads are encrypted, too
   std::vector<HostPlan> hosts;
