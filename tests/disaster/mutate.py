@@ -104,11 +104,23 @@ class Mutant:
             list(pool.map(compile_one, replaced))
         subprocess.run(self.link_command(commands[self.target], replaced), cwd=self.build, check=True)
 
+    def patched(self, source):
+        name = os.path.relpath(source, ROOT)
+        return str(self.folder / "src" / name) if name in self.files else str(source)
+
+    def source(self, source):
+        """What is compiled in its place. Where a target is one unit, that is a file of Meson's that includes all of them."""
+        if not source.name.endswith("-unity0.cpp"):
+            return self.patched(source)
+        text = re.sub(r"#include<(.*)>", lambda line: f'#include "{self.patched(pathlib.Path(line.group(1)).resolve())}"',
+                      source.read_text())
+        copy = self.folder / source.name
+        copy.write_text(text)
+        return str(copy)
+
     def compile_command(self, command, object_, new, prefix):
         words = shlex.split(command)
-        source = str((self.build / words[-1]).resolve().relative_to(ROOT))
-        if source in self.files:
-            words[-1] = str(self.folder / "src" / source)
+        words[-1] = self.source((self.build / words[-1]).resolve())
         words = [{object_: str(new), f"{object_}.d": f"{new}.d"}.get(word, word) for word in words]
         # First, so that a patched header is found before the plain one. Dead code that a seeded bug
         # leaves behind is no error. Compiling takes longer than what better code would save.

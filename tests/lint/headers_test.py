@@ -3,7 +3,6 @@
 a unit of the build includes before anything else has been compiled alone by that.
 Usage: headers_test.py ROOT BUILD. The objects stay in BUILD/tests/lint, for ccache's sake."""
 import concurrent.futures
-import json
 import os
 import re
 import shlex
@@ -23,11 +22,10 @@ WITHOUT_ARGUMENT = {'-MD', '-MMD'}
 
 def units_of_build():
     """Each unit, named from the root, and its compile command."""
-    with open(os.path.join(BUILD, 'compile_commands.json'), encoding='utf-8') as file:
-        for unit in json.load(file):
-            source = os.path.relpath(os.path.join(unit['directory'], unit['file']), ROOT)
-            if source.endswith('.cc') and not source.startswith('..'):
-                yield source, unit['command']
+    for unit in tree.compile_commands(BUILD):
+        source = os.path.relpath(os.path.join(unit['directory'], unit['file']), ROOT)
+        if source.endswith('.cc') and not source.startswith('..'):
+            yield source, unit['command']
 
 
 def first_includes():

@@ -5,7 +5,6 @@
 share are read once: a third of the time. What that makes of them lies in BUILD/tests/lint/tidy.
 """
 import concurrent.futures
-import json
 import os
 import re
 import shlex
@@ -125,8 +124,7 @@ class Tree(unittest.TestCase):
 
     def test_nothing_is_found(self):
         os.makedirs(os.path.join(BUILD, 'tests/lint/tidy'), exist_ok=True)
-        with open(os.path.join(BUILD, 'compile_commands.json'), encoding='utf-8') as file:
-            units = sorted(targets(json.load(file)), key=lambda unit: -len(unit[2]))
+        units = sorted(targets(tree.compile_commands(BUILD)), key=lambda unit: -len(unit[2]))
         self.assertGreater(sum(len(sources) for _, _, sources in units), 100)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             found = sorted(set().union(*pool.map(lambda unit: look(*unit), units)))

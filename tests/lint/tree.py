@@ -1,6 +1,8 @@
 """What the lint tests share: the source files of the tree, and their code without comments."""
+import json
 import os
 import re
+import sys
 
 SOURCE_SUFFIXES = ('.h', '.hpp', '.cc', '.c')
 
@@ -29,6 +31,15 @@ def files(root, suffixes=SOURCE_SUFFIXES):
 def read(root, path):
     with open(os.path.join(root, path), encoding='utf-8') as file:
         return file.read()
+
+
+def compile_commands(build):
+    with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
+        units = json.load(file)
+    if any(unit['file'].endswith('-unity0.cpp') for unit in units):
+        sys.exit(f'{build} compiles each target as one unit, as ./run-tests sets it up: look through another that has none, '
+                 'meson setup build-lint && meson test -C build-lint --suite compiling')
+    return units
 
 
 def without_comments(text, keep_strings=False):
