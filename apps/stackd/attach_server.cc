@@ -23,9 +23,7 @@ using boost::system::error_code;
 
 // A program that leaves so many replies unread is disconnected.
 constexpr size_t kMostUnsent = 256;
-// As the kernel counts them: some 20 replies. Memory comes with a descriptor, which counts as one
-// of this process until it is read.
-constexpr int kMostUnreadBytes = 16 * 1024;
+constexpr uint32_t kMostUnreadMemory = 32;
 // Programs that are refused hold a descriptor until they say HELLO: so many, for so long.
 constexpr size_t kMostRefusals = 32;
 constexpr std::chrono::seconds kRefusalTime{1};
@@ -80,11 +78,16 @@ void AttachServer::add(UniqueFd socket) {
   connection->socket.assign(socket.release());
   connection->program = std::make_shared<Program>(
       id, host_,
-      Program::Memory{
-          config_.program_memory_bytes, [this] { return memory_left(); }, regions_thread_,
-          [&io = io_](std::function<void()> task) { boost::asio::post(io, std::move(task)); },
-          [this](const Error& why) { say_once_swappable(why); },
-          [this, id] { return reads_replies(id); }},
+      Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
+                      regions_thread_, unmapping_bytes_,
+                      // Without memory for this, the daemon ends.
+                      [this, &io = io_]() noexcept {
+                        boost::asio::post(io, [this] {
+                          each_program([](Program& program) { program.memory_came_back(); });
+                        });
+                      },
+                      [this](const Error& why) { say_once_swappable(why); },
+                      [this, id] { return reads_replies(id); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });
@@ -107,12 +110,14 @@ uint64_t AttachServer::memory_left() const {
   return all - std::min(all, held().shared_bytes);
 }
 
-bool AttachServer::reads_replies(ClientId id) const {
+// Descriptors count as this process's until they are read.
+bool AttachServer::reads_replies(ClientId id) {
   const auto found = connections_.find(id);
+  if (found == connections_.end() || !found->second->unsent.empty()) return false;
   int unread = 0;
-  return found != connections_.end() && found->second->unsent.empty() &&
-         ioctl(found->second->socket.native_handle(), TIOCOUTQ, &unread) == 0 &&
-         unread <= kMostUnreadBytes;
+  if (ioctl(found->second->socket.native_handle(), TIOCOUTQ, &unread) != 0) return false;
+  if (unread == 0) found->second->unread_memory = 0;
+  return found->second->unread_memory++ < kMostUnreadMemory;
 }
 
 // A child that the program forked holds its connection open: peers would wait for a dead program
@@ -177,11 +182,11 @@ void AttachServer::on_readable(ClientId id) {
     return disconnect(id);
   }
   const std::shared_ptr<Program> program = found->second->program;
-  const bool good = program->on_packet(packet->bytes);
+  const Status good = program->on_packet(packet->bytes);
   hooks_.asked();
   if (connections_.count(id) == 0) return;
   if (!good) {
-    hooks_.notice(name_of(id) + " broke the attach protocol and is disconnected");
+    hooks_.notice(name_of(id) + ": " + good.error().message + "; disconnected");
     return disconnect(id);
   }
   read(id);
@@ -259,7 +264,7 @@ void AttachServer::on_channel_event(const Event& event) {
 AttachServer::Held AttachServer::held() const {
   Held held;
   held.leaving = leaving_.size();
-  held.shared_bytes = regions_thread_->bytes_to_unmap();
+  held.shared_bytes = unmapping_bytes_->load();
   const auto count = [&held](const Program& program) {
     held.regions += program.region_count();
     held.shared_bytes += program.shared_bytes();
@@ -269,12 +274,17 @@ AttachServer::Held AttachServer::held() const {
   return held;
 }
 
-void AttachServer::engines_go_on() {
+template <class F>
+void AttachServer::each_program(F call) {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const std::shared_ptr<Program> program = next->second->program;
     ++next;  // who cannot be answered is disconnected
-    program->engines_go_on();
+    call(*program);
   }
+}
+
+void AttachServer::engines_go_on() {
+  each_program([](Program& program) { program.engines_go_on(); });
 }
 
 void AttachServer::close() {

@@ -3,6 +3,7 @@
 // Owner/thread: the control thread, whose io_context this runs on, and which outlives the host.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -57,6 +58,7 @@ class AttachServer {
     std::shared_ptr<Program> program;
     std::deque<std::vector<std::byte>> unsent;  // replies that found the socket full
     bool writing = false;
+    uint32_t unread_memory = 0;  // replies with memory, at most, that are not read
   };
   // A program that is one too many, until it has said HELLO and can be told so.
   struct Refusal {
@@ -69,7 +71,7 @@ class AttachServer {
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   void add(UniqueFd socket);
   uint64_t memory_left() const;  // of attach.total_memory
-  bool reads_replies(ClientId id) const;
+  bool reads_replies(ClientId id);
   void say_once_swappable(const Error& why);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
@@ -80,12 +82,16 @@ class AttachServer {
   void write(ClientId id);
   void disconnect(ClientId id);
   void on_channel_event(const Event& event);
+  template <class F>
+  void each_program(F call);
 
   boost::asio::io_context& io_;
   const StackdConfig& config_;
   Host& host_;
   const Hooks hooks_;
   const std::shared_ptr<MemoryThread> regions_thread_ = std::make_shared<MemoryThread>();
+  const std::shared_ptr<std::atomic<uint64_t>> unmapping_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
   ProgramSocket listener_;
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines

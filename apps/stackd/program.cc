@@ -26,11 +26,11 @@ void Program::reply(uint32_t sequence, const Status& status) {
   }
 }
 
-bool Program::on_packet(std::span<const std::byte> bytes) {
+Status Program::on_packet(std::span<const std::byte> bytes) {
   Result<attach::RequestMessage> request = attach::decode_request(bytes);
   if (!request) {
     reply(0, attach::Failed{request.error().code, request.error().message});
-    return false;
+    return request.error();
   }
   const uint32_t sequence = request->sequence;
   ++unanswered_;
@@ -38,20 +38,22 @@ bool Program::on_packet(std::span<const std::byte> bytes) {
     reply(sequence,
           Status(Error(Errc::kLimit, "a program may have " + std::to_string(kMostUnanswered) +
                                          " requests waiting for their answers")));
-    return true;
+    return {};
   }
   if (const auto* hello = std::get_if<attach::Hello>(&request->body)) {
-    const Status greeting = attach::check_hello(*hello);
-    if (!greeting || greeted_) {
-      reply(sequence, greeting ? Status(Error(Errc::kProtocol, "a second HELLO")) : greeting);
-      return false;
+    const Status greeting =
+        greeted_ ? Status(Error(Errc::kProtocol, "a second HELLO")) : attach::check_hello(*hello);
+    if (greeting) {
+      greet(sequence);
+    } else {
+      reply(sequence, greeting);
     }
-    greet(sequence);
-    return true;
+    return greeting;
   }
   if (!greeted_) {
-    reply(sequence, Status(Error(Errc::kProtocol, "the first request must be HELLO")));
-    return false;
+    const Error error(Errc::kProtocol, "the first request must be HELLO");
+    reply(sequence, Status(error));
+    return error;
   }
   std::visit(
       [this, sequence](const auto& body) {
@@ -60,7 +62,7 @@ bool Program::on_packet(std::span<const std::byte> bytes) {
         }
       },
       request->body);
-  return true;
+  return {};
 }
 
 void Program::greet(uint32_t sequence) {
@@ -75,51 +77,76 @@ void Program::greet(uint32_t sequence) {
     for (int fd : (*memory)->program_descriptors()) descriptors.push_back(fd);
   }
   greeted_ = true;
-  for (size_t lane = 0; lane < channels_.size(); ++lane) {
-    host_.send(LaneId(static_cast<uint16_t>(lane)),
-               command::AttachChannel{channels_[lane].engine.get()});
-  }
   reply(sequence,
         attach::HelloOk{static_cast<uint32_t>(channels_.size()), kMercuryVersion, id_,
                         attach::kAbiMinor},
         descriptors);
 }
 
+// An engine waits for what a program can do to memory that it has not sealed. False, and a reply.
+bool Program::attach_channels(uint32_t sequence) {
+  if (attached_) return true;
+  for (const ProgramChannel& channel : channels_) {
+    if (Status closed = channel.memory->close_a(); !closed) {
+      reply(sequence, closed);
+      return false;
+    }
+  }
+  attached_ = true;
+  for (size_t lane = 0; lane < channels_.size(); ++lane) {
+    host_.send(LaneId(static_cast<uint16_t>(lane)),
+               command::AttachChannel{channels_[lane].engine.get()});
+  }
+  return true;
+}
+
 void Program::on(uint32_t sequence, const attach::RegionAdd& request) {
+  if (!add_region(sequence, request)) adds_.emplace_back(sequence, request);
+}
+
+void Program::memory_came_back() {
+  for (const auto& [sequence, request] : std::exchange(adds_, {})) on(sequence, request);
+}
+
+// False, and no reply: there is not as much, but there will be when what was given back is.
+bool Program::add_region(uint32_t sequence, const attach::RegionAdd& request) {
+  const auto refuse = [this, sequence](Errc code, std::string text) {
+    reply(sequence, Status(Error(code, std::move(text))));
+    return true;
+  };
   if (regions_.count(request.region) > 0) {
-    return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
+    return refuse(Errc::kExists, "a region of that number is shared");
   }
   if (unsealed_) {
-    return reply(sequence, Status(Error(Errc::kBusy, "region " + std::to_string(*unsealed_) +
-                                                         " is not sealed yet")));
+    return refuse(Errc::kBusy, "region " + std::to_string(*unsealed_) + " is not sealed yet");
   }
   if (regions_.size() >= kMostRegions) {
-    return reply(sequence,
-                 Status(Error(Errc::kLimit,
-                              "a program may share " + std::to_string(kMostRegions) + " regions")));
+    return refuse(Errc::kLimit, "a program may share " + std::to_string(kMostRegions) + " regions");
+  }
+  const uint64_t bytes = Region::whole_pages(request.bytes);
+  const uint64_t coming = memory_.thread == nullptr ? 0 : memory_.unmapping_bytes->load();
+  const uint64_t own_coming = unmapping_bytes_->load();
+  const uint64_t own_left = memory_.limit_bytes - shared_bytes_ - own_coming;
+  const uint64_t host_left = memory_.host_has_left();
+  if (const uint64_t left = std::min(own_left, host_left); bytes > left) {
+    if (bytes <= std::min(own_left + own_coming, host_left + coming)) return false;
+    return refuse(Errc::kLimit,
+                  "a region of " + std::to_string(request.bytes) + " bytes exceeds the " +
+                      std::to_string(left) + " bytes that are left" +
+                      (own_left <= host_left ? " (attach.program_memory)"
+                                             : " for all programs (attach.total_memory)"));
   }
   if (memory_.reads_replies && !memory_.reads_replies()) {
-    return reply(sequence, Status(Error(Errc::kBusy, "too many replies are not read yet")));
+    return refuse(Errc::kBusy, "too many replies with memory are not read yet");
   }
-  const uint64_t own_left = memory_.limit_bytes - shared_bytes_ - unmapping_bytes_;
-  const uint64_t host_left = memory_.host_has_left();
-  const uint64_t left = std::min(own_left, host_left);
-  if (Region::whole_pages(request.bytes) > left) {
-    return reply(sequence, Status(Error(Errc::kLimit,
-                                        "a region of " + std::to_string(request.bytes) +
-                                            " bytes exceeds the " + std::to_string(left) +
-                                            " bytes that are left" +
-                                            (own_left <= host_left ? " (attach.program_memory)"
-                                                                   : " for all programs "
-                                                                     "(attach.total_memory)"))));
-  }
-  Result<std::unique_ptr<Region>> region = Region::create(request.bytes);
-  if (!region) return reply(sequence, Status(region.error()));
-  shared_bytes_ += (*region)->bytes();
+  Result<std::unique_ptr<Region>> region = Region::create(bytes);
+  if (!region) return refuse(region.error().code, region.error().message);
+  shared_bytes_ += bytes;
   const int memfd = (*region)->fd();
   regions_[request.region].memory = std::move(*region);
   unsealed_ = request.region;
   reply(sequence, attach::Ok{}, std::span(&memfd, 1));
+  return true;
 }
 
 void Program::on(uint32_t sequence, const attach::RegionSealed& request) {
@@ -150,22 +177,28 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
   if (unsealed_ == request.region) unsealed_.reset();
   const std::unique_ptr<Region> memory = std::move(region->second.memory);
   regions_.erase(region);
-  const uint64_t bytes = memory->bytes();
-  shared_bytes_ -= bytes;
-  if (memory_.thread == nullptr) return reply(sequence, Status());
-  unmapping_bytes_ += bytes;
-  memory->unmap_by(*memory_.thread,
-                   [post = memory_.on_control_thread, weak = weak_from_this(), sequence, bytes] {
-                     post([weak, sequence, bytes] {
-                       const auto self = weak.lock();
-                       if (!self) return;
-                       self->unmapping_bytes_ -= bytes;
-                       self->reply(sequence, Status());
-                     });
-                   });
+  shared_bytes_ -= memory->bytes();
+  unmap(*memory);
+  reply(sequence, Status());
+}
+
+// Whose last descriptor is closed gives all of it back, and takes as long.
+void Program::unmap(Region& region) {
+  region.drop_fd();
+  if (memory_.thread == nullptr) return;
+  const uint64_t bytes = region.bytes();
+  *unmapping_bytes_ += bytes;
+  *memory_.unmapping_bytes += bytes;
+  region.unmap_by(*memory_.thread, [own = unmapping_bytes_, all = memory_.unmapping_bytes, bytes,
+                                    given_back = memory_.given_back] {
+    *own -= bytes;
+    *all -= bytes;
+    given_back();
+  });
 }
 
 void Program::on(uint32_t sequence, const attach::JobOpen& request) {
+  if (!attach_channels(sequence)) return;
   std::vector<EngineChannel*> channels;
   for (ProgramChannel& channel : channels_) channels.push_back(channel.engine.get());
   Result<OpenJob> open = to_open_job(request, std::move(channels));
@@ -282,7 +315,8 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
 // Who ends has often touched more than anybody gives back by a request.
 Program::~Program() {
   if (memory_.thread == nullptr) return;
-  for (const auto& [number, region] : regions_) region.memory->leave_to(*memory_.thread);
+  for (const ProgramChannel& channel : channels_) channel.memory->leave_to(*memory_.thread);
+  for (const auto& [number, region] : regions_) unmap(*region.memory);
 }
 
 bool Program::owns(const EngineChannel* channel) const {
@@ -293,11 +327,12 @@ bool Program::owns(const EngineChannel* channel) const {
 void Program::on_gone(std::function<void()> done) {
   if (gone_) return;
   gone_ = true;
+  adds_.clear();
   on_done_ = std::move(done);
   // First the jobs, which use the channels; then the channels; then this object goes.
   host_.jobs().client_gone(id_, monotonic_ns(), [self = shared_from_this()] {
-    self->detaching_ = self->channels_.size();
-    for (size_t lane = 0; lane < self->channels_.size(); ++lane) {
+    self->detaching_ = self->attached_ ? self->channels_.size() : 0;
+    for (size_t lane = 0; lane < self->detaching_; ++lane) {
       self->host_.send(LaneId(static_cast<uint16_t>(lane)),
                        command::DetachChannel{self->channels_[lane].engine.get()});
     }

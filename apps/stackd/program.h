@@ -4,6 +4,7 @@
 // Owner/thread: the control thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "apps/stackd/covered.h"
@@ -40,8 +42,9 @@ class Program : public std::enable_shared_from_this<Program> {
     // Who takes its pages before engines touch them, and gives it back to the kernel; null: nobody,
     // and the control thread.
     std::shared_ptr<MemoryThread> thread;
-    // Takes from that thread what the control thread is to do.
-    std::function<void(std::function<void()>)> on_control_thread;
+    // What that thread has been given of all programs' regions, and the kernel has not got back.
+    std::shared_ptr<std::atomic<uint64_t>> unmapping_bytes;
+    std::function<void()> given_back;  // it has one: memory_came_back() of all. On that thread
     std::function<void(const Error&)> may_be_swapped;  // is told why
     std::function<bool()> reads_replies;               // so that descriptors may be sent
   };
@@ -59,9 +62,10 @@ class Program : public std::enable_shared_from_this<Program> {
   size_t region_count() const { return regions_.size(); }
   uint64_t shared_bytes() const { return shared_bytes_; }
 
-  // A packet from the program, without descriptors. False: it broke the protocol, and is to be
+  // A packet from the program, without descriptors. Not Ok: it broke the protocol, and is to be
   // disconnected.
-  bool on_packet(std::span<const std::byte> bytes);
+  Status on_packet(std::span<const std::byte> bytes);
+  void memory_came_back();  // who waits for some is answered
   // The connection has ended: leaves the jobs, takes the channels from the engines; `done` when
   // nothing of it is used any more.
   void on_gone(std::function<void()> done);
@@ -83,6 +87,9 @@ class Program : public std::enable_shared_from_this<Program> {
   void reply(uint32_t sequence, const Status& status);
   void greet(uint32_t sequence);
   void on(uint32_t sequence, const attach::RegionAdd& request);
+  bool add_region(uint32_t sequence, const attach::RegionAdd& request);
+  bool attach_channels(uint32_t sequence);
+  void unmap(Region& region);
   void on(uint32_t sequence, const attach::RegionDel& request);
   void on(uint32_t sequence, const attach::RegionSealed& request);
   void on(uint32_t sequence, const attach::JobOpen& request);
@@ -101,11 +108,15 @@ class Program : public std::enable_shared_from_this<Program> {
   const Memory memory_;
   Send send_;
   bool greeted_ = false;
+  bool attached_ = false;  // the engines know its channels
   bool gone_ = false;
   size_t unanswered_ = 0;
   std::optional<uint32_t> asked_;  // whether the daemon runs, while an engine stands still
   uint64_t shared_bytes_ = 0;
-  uint64_t unmapping_bytes_ = 0;  // of regions that it has given back
+  // Its part of Memory::unmapping_bytes.
+  std::shared_ptr<std::atomic<uint64_t>> unmapping_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
+  std::vector<std::pair<uint32_t, attach::RegionAdd>> adds_;  // wait for memory that comes back
   std::vector<ProgramChannel> channels_;
   std::map<uint32_t, SharedRegion> regions_;
   std::optional<uint32_t> unsealed_;             // of regions_; its memfd is kept until then

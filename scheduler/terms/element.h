@@ -50,7 +50,7 @@ constexpr bool applies(ReduceOp op, Dtype type) {
   return op != ReduceOp::kAverage || !is_integer(type);
 }
 // What the first versions have: whoever is asked for more must say that it knows it
-// (kKnowsReductions, attach::kAbiMinor).
+// (kKnowsReductions).
 constexpr bool is_old(Dtype type, ReduceOp op) {
   return type <= Dtype::kI64 && op <= ReduceOp::kAverage;
 }

@@ -25,6 +25,7 @@
 #include <memory>
 
 #include "shim/channel/descriptor.h"
+#include "transport/base/memory_thread.h"
 #include "transport/base/result.h"
 
 namespace mercury {
@@ -40,15 +41,21 @@ class ChannelEnd;  // channel_layout.h
 // this side does not have is -1.
 class ChannelMemory {
  public:
-  // The engine's side: memfds (sealed against shrinking, growing and further seals; B also against
-  // later writable mappings) and doorbells. `shared` false: anonymous private memory, for an engine
-  // in the same process; the same object then serves both ends.
+  // The engine's side: memfds (sealed against shrinking and growing; B also against all who would
+  // write to it later) and doorbells. `shared` false: anonymous private memory, for an engine in
+  // the same process; the same object then serves both ends.
   static Result<std::shared_ptr<ChannelMemory>> create(const ChannelGeometry& geometry,
                                                        bool shared);
   // The program's side of a daemon's channel, from received descriptors in the order of
-  // program_descriptors() (taken over, also on error): checks sizes, seals and the headers.
+  // program_descriptors() (taken over, also on error): checks sizes, seals and the headers, and
+  // seals A as B is.
   static Result<std::shared_ptr<ChannelMemory>> adopt(int memfd_a, int memfd_b, int engine_doorbell,
                                                       int client_doorbell);
+  // The engine's side, before an engine may look at A: whether the program has sealed it, so that
+  // it punches no hole there under the engine. All its pages are there then. kProtocol, kNoMemory.
+  Status close_a();
+  // MappedMemory's: to unmap what the program has not sealed may wait.
+  void leave_to(MemoryThread& thread) noexcept;
   ~ChannelMemory();
   ChannelMemory(const ChannelMemory&) = delete;
   ChannelMemory& operator=(const ChannelMemory&) = delete;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "shim/channel/channel_state.h"
+#include "shim/channel/region.h"
 
 namespace mercury {
 namespace {
@@ -47,13 +48,19 @@ Status seal(int fd, int seals) {
   return Error::system(errno, "cannot seal a channel's memory");
 }
 
-// Size and seals of a received memfd; the header is read only after this.
-Result<size_t> checked_size(int fd) {
-  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+// All but what is mapped already: nobody else can write to it, or punch a hole.
+constexpr int kLastSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+Status check_seals(int fd, int needed) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kNeeded) != kNeeded) {
-    return Error(Errc::kProtocol, "a channel's memory is not sealed");
-  }
+  if (seals >= 0 && (seals & needed) == needed) return {};
+  return Error(Errc::kProtocol, "a channel's memory is not sealed");
+}
+
+// Size of a received memfd; the header is read only after this.
+Result<size_t> checked_size(int fd, int seals) {
+  if (Status sealed = check_seals(fd, seals); !sealed) return sealed.error();
   struct stat info {};
   if (::fstat(fd, &info) != 0) return Error::system(errno, "fstat");
   const auto bytes = static_cast<size_t>(info.st_size);
@@ -114,10 +121,8 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::create(const ChannelGeomet
   write_header(*state->a, kChannelSideA, geometry);
   write_header(*state->b, kChannelSideB, geometry);
   if (shared) {
-    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    if (Status s = seal(state->memfd_a.get(), kSeals); !s) return s.error();
-    // This end's writable mapping exists already; no other can come.
-    if (Status s = seal(state->memfd_b.get(), kSeals | F_SEAL_FUTURE_WRITE); !s) return s.error();
+    if (Status s = seal(state->memfd_a.get(), kSizeSeals); !s) return s.error();
+    if (Status s = seal(state->memfd_b.get(), kSizeSeals | kLastSeals); !s) return s.error();
     // An engine that looks at a page waits for it. Where nobody may lock they may be swapped.
     (void)::mlock(state->a, a_bytes);
     (void)::mlock(state->b, b_bytes);
@@ -139,9 +144,9 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::adopt(int memfd_a, int mem
   state->memfd_b.reset(memfd_b);
   state->engine_doorbell.reset(engine_doorbell);
   state->client_doorbell_read.reset(client_doorbell);
-  Result<size_t> a_bytes = checked_size(memfd_a);
+  Result<size_t> a_bytes = checked_size(memfd_a, kSizeSeals);
   if (!a_bytes) return a_bytes.error();
-  Result<size_t> b_bytes = checked_size(memfd_b);
+  Result<size_t> b_bytes = checked_size(memfd_b, kSizeSeals | kLastSeals);
   if (!b_bytes) return b_bytes.error();
   if (Status s = state->map(*a_bytes, *b_bytes, false); !s) return s.error();
   if (Status s = check_headers(state->a->header, state->b->header); !s) return s.error();
@@ -150,10 +155,22 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::adopt(int memfd_a, int mem
       *b_bytes != area_bytes(state->geometry.completions)) {
     return Error(Errc::kProtocol, "a channel's memory has another size than its header says");
   }
+  if (Status s = seal(memfd_a, kLastSeals); !s) return s.error();
   // A forked child has no use for rings that its parent writes.
   ::madvise(state->a, *a_bytes, MADV_DONTFORK);
   ::madvise(state->b, *b_bytes, MADV_DONTFORK);
   return std::shared_ptr<ChannelMemory>(new ChannelMemory(std::move(state)));
+}
+
+Status ChannelMemory::close_a() {
+  if (Status sealed = check_seals(state_->memfd_a.get(), kLastSeals); !sealed) return sealed;
+  // Whatever holes there are, no more come.
+  return Region::populate(state_->a_memory.data(), state_->a_memory.bytes());
+}
+
+void ChannelMemory::leave_to(MemoryThread& thread) noexcept {
+  state_->a_memory.leave_to(thread);
+  state_->b_memory.leave_to(thread);
 }
 
 std::array<int, 4> ChannelMemory::program_descriptors() const {

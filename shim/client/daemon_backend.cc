@@ -83,10 +83,6 @@ class DaemonBackend final : public Backend {
   Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
-    // It would leave out, without a word, what it does not know.
-    const TermsApart unknown =
-        apart(job.terms, preset_terms(), [this](const Term& term) { return term.since > minor_; });
-    if (!unknown.first.empty()) return too_old(unknown.first);
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
     if (auto* opened = std::get_if<attach::JobOpened>(&*reply)) {
@@ -146,10 +142,6 @@ class DaemonBackend final : public Backend {
   int lost_fd() const noexcept override { return lost_fd_.get(); }
 
  private:
-  Error too_old(const std::string& what) const {
-    return {Errc::kVersionMismatch,
-            "mercury-stackd here is " + version_ + ", which does not know " + what};
-  }
   // What calls fail with once no answer can come.
   Error gone_error() const { return leaving_.load() ? left_error() : lost_error(); }
   struct Pending {
@@ -177,7 +169,6 @@ class DaemonBackend final : public Backend {
 
   UniqueFd socket_;
   UniqueFd lost_fd_;
-  uint32_t minor_ = 0;  // the daemon's
   std::string version_;
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::thread reader_;
@@ -221,7 +212,6 @@ Status DaemonBackend::greet() {
   if (packet->lacks_descriptors) {
     return Error::system(EMFILE, "no descriptors are left for mercury-stackd's (ulimit -n)");
   }
-  minor_ = welcome->minor;
   version_ = welcome->version;
   auto& fds = packet->descriptors;
   if (fds.size() != welcome->engines * attach::kDescriptorsPerEngine) return unexpected_reply();

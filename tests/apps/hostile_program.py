@@ -156,17 +156,16 @@ class Hostile:
         for address, size, _, _ in shared_memory():  # again through its mapping, whoever closed the descriptor
             with contextlib.suppress(OSError):
                 done += self.resize_one(os.open(f"/proc/self/map_files/{address:x}-{address + size:x}", os.O_RDWR))
-        for address, size, may, name in shared_memory():
-            if may and name == "mercury-tensors" and self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_REMOVE) == 0:
+        for address, size, may, _ in shared_memory():
+            if may and self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_REMOVE) == 0:
                 done.append("hole")
         say(f"done {sorted(set(done))}")
         signal.pause()
 
     def resize_one(self, memfd):
-        """Its ring is small, and written to by the program through whatever it has of it."""
         size = os.fstat(memfd).st_size
-        is_ring = "mercury-channel-a" in os.readlink(f"/proc/self/fd/{memfd}")
-        for what, how in (() if is_ring else (("write", lambda: os.pwrite(memfd, b"x", 0)), ("hole", lambda: self.punch_by(memfd, size)))) + (("truncate", lambda: os.ftruncate(memfd, 0)), ("shrink", lambda: os.ftruncate(memfd, size - 1)),
+        for what, how in (("write", lambda: os.pwrite(memfd, b"x", 0)), ("hole", lambda: self.punch_by(memfd, size)),
+                          ("truncate", lambda: os.ftruncate(memfd, 0)), ("shrink", lambda: os.ftruncate(memfd, size - 1)),
                           ("grow", lambda: os.ftruncate(memfd, size + (1 << 20))),
                           ("seal", lambda: fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE))):
             with contextlib.suppress(OSError):

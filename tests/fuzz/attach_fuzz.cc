@@ -114,12 +114,6 @@ class Hostile {
  public:
   Hostile(Cluster& cluster, ClientId id)
       : cluster_(cluster), attached_(std::make_unique<Attached>(cluster, kSharedHost, id)) {}
-  ~Hostile() {
-    if (area_ != nullptr) ::munmap(area_, kAreaBytes);
-  }
-  Hostile(const Hostile&) = delete;
-  Hostile& operator=(const Hostile&) = delete;
-
   Attached& attached() { return *attached_; }
 
   void act(Input record) {
@@ -281,15 +275,10 @@ class Hostile {
 
   // Anything, anywhere in its own memory: mostly where the engine looks.
   void scribble(Input& record) {
-    if (attached_->descriptor(0) < 0) return;
-    if (area_ == nullptr) {
-      void* memory = ::mmap(nullptr, kAreaBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            attached_->descriptor(0), 0);
-      must(memory != MAP_FAILED, "mmap");
-      area_ = static_cast<ChannelArea*>(memory);
-    }
+    ChannelArea* const area = attached_->area();
+    if (area == nullptr) return;
     const uint8_t how = record.byte();
-    auto* words = reinterpret_cast<std::atomic<uint64_t>*>(area_);
+    auto* words = reinterpret_cast<std::atomic<uint64_t>*>(area);
     const size_t count = how < 192 ? 64 : kAreaBytes / sizeof(uint64_t);
     for (size_t i = 1 + how % 4; i > 0; --i) {
       std::atomic<uint64_t>& word = words[record.below(count)];
@@ -297,14 +286,13 @@ class Hostile {
     }
     if (how % 16 == 15) {
       (void)!::ftruncate(attached_->descriptor(record.below(2)), 0);
-      area_->blocked.store(1);
-      area_->parked.store(record.byte());
+      area->blocked.store(1);
+      area->parked.store(record.byte());
     }
   }
 
   Cluster& cluster_;
   std::unique_ptr<Attached> attached_;
-  ChannelArea* area_ = nullptr;
 };
 
 class World {

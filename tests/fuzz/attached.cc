@@ -12,7 +12,8 @@ int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 Attached::Attached(Cluster& cluster, size_t host, ClientId id) {
   program_ = std::make_shared<Program>(
       id, cluster.host(host),
-      Program::Memory{kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, {}, {}},
+      Program::Memory{
+          kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, nullptr, {}, {}, {}},
       [this](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         take(message, descriptors);
       });
@@ -33,6 +34,8 @@ void Attached::take(const attach::ReplyMessage& message, std::span<const int> de
   if (std::holds_alternative<attach::HelloOk>(message.body)) {
     must(descriptors.size() == descriptors_.size(), "HELLO's descriptors");
     for (size_t i = 0; i < descriptors.size(); ++i) descriptors_[i].reset(copy_of(descriptors[i]));
+    area_ = MappedMemory::shared(descriptors[0], area_bytes(ChannelGeometry{}.submissions));
+    must(bool(area_), "a channel cannot be mapped");
     Result<std::shared_ptr<ChannelMemory>> memory =
         ChannelMemory::adopt(copy_of(descriptors[0]), copy_of(descriptors[1]),
                              copy_of(descriptors[2]), copy_of(descriptors[3]));

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "apps/stackd/program.h"
+#include "shim/channel/channel_layout.h"
 #include "tests/fuzz/cluster.h"
+#include "transport/base/mapped_memory.h"
 
 namespace mercury::fuzz {
 
@@ -38,6 +40,9 @@ class Attached {
   ClientChannel* channel() { return channel_.get(); }
   // The program's own copies of what HELLO brought; -1 before.
   int descriptor(size_t which) const { return descriptors_[which].get(); }
+  // What it may write to of the first engine's channel, mapped for as long as this lives; null
+  // before HELLO was answered.
+  ChannelArea* area() const { return reinterpret_cast<ChannelArea*>(area_.data()); }
   // Of the last memory that the daemon made for it; -1 before.
   int memory() const { return memory_.get(); }
 
@@ -49,6 +54,7 @@ class Attached {
   std::map<uint32_t, size_t> asked_;  // how often each number was used
   std::array<UniqueFd, 4> descriptors_;
   UniqueFd memory_;
+  MappedMemory area_;
   std::unique_ptr<ClientChannel> channel_;
   uint32_t last_sequence_ = 1'000'000;
   bool connected_ = true;

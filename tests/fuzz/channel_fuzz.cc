@@ -65,9 +65,6 @@ class Harness {
     Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(geometry, true);
     must(memory.has_value(), "a channel cannot be made");
     const std::array<int, 4> fds = (*memory)->program_descriptors();
-    Result<std::shared_ptr<ChannelMemory>> theirs =
-        ChannelMemory::adopt(copy_of(fds[0]), copy_of(fds[1]), copy_of(fds[2]), copy_of(fds[3]));
-    must(theirs.has_value(), "a channel cannot be adopted");
     a_bytes_ = area_bytes(geometry.submissions);
     b_bytes_ = area_bytes(geometry.completions);
     a_ = static_cast<ChannelArea*>(
@@ -75,6 +72,9 @@ class Harness {
     b_ = static_cast<const ChannelArea*>(
         ::mmap(nullptr, b_bytes_, PROT_READ, MAP_SHARED, fds[1], 0));
     must(a_ != MAP_FAILED && b_ != MAP_FAILED, "a channel cannot be mapped");
+    Result<std::shared_ptr<ChannelMemory>> theirs =
+        ChannelMemory::adopt(copy_of(fds[0]), copy_of(fds[1]), copy_of(fds[2]), copy_of(fds[3]));
+    must(theirs.has_value(), "a channel cannot be adopted");
     must(::mmap(nullptr, b_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0) == MAP_FAILED,
          "a program may map the engine's memory for writing");
     doorbells_ = {fds[2], fds[3]};
@@ -342,10 +342,11 @@ void adopt(Input& input) {
       const std::span<const uint8_t> raw = input.bytes(sizeof header);
       std::memcpy(&header, raw.data(), raw.size());
     }
-    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+    const int seals = i == 0 ? kSeals : kSeals | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE;
     const std::span<const uint8_t> content(reinterpret_cast<const uint8_t*>(&header),
                                            std::min(bytes, sizeof header));
-    fds[i] = sealed_memfd(bytes, content, (how & 4) != 0 ? input.byte() & 0x1f : kSeals);
+    fds[i] = sealed_memfd(bytes, content, (how & 4) != 0 ? input.byte() & 0x1f : seals);
   }
   Result<std::shared_ptr<ChannelMemory>> memory =
       ChannelMemory::adopt(fds[0], fds[1], ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),

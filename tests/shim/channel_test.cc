@@ -211,6 +211,31 @@ TEST(ChannelMemory, TheProgramCannotResizeNorWriteTheEnginesMemory) {
   EXPECT_NE(::pwrite(fds[1], "x", 1, 0), 1);
 }
 
+// Else an engine that reads it may wait until a hole is punched.
+TEST(ChannelMemory, TheProgramPunchesNoHoleOnceAnEngineLooks) {
+  auto memory = ChannelMemory::create({}, true);
+  ASSERT_TRUE(memory.has_value());
+  const auto fds = dup_all((*memory)->program_descriptors());
+  const auto punch = [fd = (*memory)->program_descriptors()[0]] {
+    return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, area_bytes(1024));
+  };
+  EXPECT_EQ(punch(), 0);
+  const Status open = (*memory)->close_a();
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, Errc::kProtocol);
+  EXPECT_FALSE(ChannelMemory::adopt(::dup(fds[0]), ::dup(fds[1]), ::dup(fds[2]), ::dup(fds[3])))
+      << "its header is gone";
+  auto again = ChannelMemory::create({}, true);
+  ASSERT_TRUE(again.has_value());
+  const auto theirs = dup_all((*again)->program_descriptors());
+  const auto adopted = ChannelMemory::adopt(theirs[0], theirs[1], theirs[2], theirs[3]);
+  ASSERT_TRUE(adopted.has_value()) << adopted.error().message;
+  EXPECT_TRUE((*again)->close_a());
+  EXPECT_NE(::fallocate(theirs[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, theirs[0], 0), MAP_FAILED);
+  for (const int fd : fds) ::close(fd);
+}
+
 TEST(ChannelMemory, TheEngineNeverBlocksOnADoorbellThatAProgramFilledOrEmptied) {
   auto memory = ChannelMemory::create({}, true);
   ASSERT_TRUE(memory.has_value());
@@ -257,7 +282,7 @@ class AdoptTest : public testing::Test {
     auto adopted = ChannelMemory::adopt(forged_a, fds_[1], fds_[2], fds_[3]);
     return adopted ? Errc::kOk : adopted.error().code;
   }
-  static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   std::shared_ptr<ChannelMemory> memory_;
   std::array<int, 4> fds_{};
 };
@@ -266,12 +291,14 @@ TEST_F(AdoptTest, TakesAForgeryThatIsRight) {
   EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), kSeals)), Errc::kOk);
 }
 TEST_F(AdoptTest, RefusesUnsealedMemory) {
-  EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), F_SEAL_SHRINK | F_SEAL_GROW)),
-            Errc::kProtocol);
+  EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), 0)), Errc::kProtocol);
 }
 TEST_F(AdoptTest, RefusesMemoryThatCanShrink) {
-  EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), F_SEAL_GROW | F_SEAL_SEAL)),
-            Errc::kProtocol);
+  EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), F_SEAL_GROW)), Errc::kProtocol);
+}
+TEST_F(AdoptTest, RefusesMemoryThatItCannotSeal) {
+  EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(1024), kSeals | F_SEAL_SEAL)),
+            Errc::kPermission);
 }
 TEST_F(AdoptTest, RefusesAnotherSizeThanTheHeaderSays) {
   EXPECT_EQ(adopt_with_a(forge(header_a(), area_bytes(512), kSeals)), Errc::kProtocol);

@@ -105,7 +105,7 @@ void MemoryThread::post(Touch touch) noexcept {
 void MemoryThread::unmap(std::span<std::byte> memory, std::function<void()> unmapped) noexcept {
   if (memory.empty()) return;
   to_unmap_ += memory.size();
-  Unmap unmap{memory, std::move(unmapped)};
+  Unmap unmap{memory, memory.size(), std::move(unmapped)};
   std::unique_lock lock(mutex_);
   const std::byte* expected = memory.data();
   prefaulting_.compare_exchange_strong(expected, nullptr);
@@ -178,11 +178,11 @@ bool MemoryThread::unmap_some(Unmap& unmap, uint64_t bytes) noexcept {
   while (end > last) {
     std::byte* const begin = step_begin(first, end);
     ::munmap(begin, static_cast<size_t>(end - begin));
-    to_unmap_ -= static_cast<uint64_t>(end - begin);
     end = begin;
   }
   unmap.memory = {first, end};
   if (end > first) return false;
+  to_unmap_ -= unmap.bytes;
   if (unmap.unmapped) unmap.unmapped();
   return true;
 }

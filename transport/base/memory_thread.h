@@ -39,10 +39,11 @@ class MemoryThread {
   void populate(std::span<std::byte> part, const std::byte* mapping) noexcept;
   // Of a whole mapping, which nobody uses any more. What is not touched yet stays so, but for the
   // step that is. It goes before all that is to be touched: who gives memory back may have other
-  // memory for it; and by turns with what others give back, so that little waits for much. The
-  // thread calls `unmapped`, which throws nothing, when the kernel has all of it.
+  // memory for it; and by turns with what others give back, so that little waits for much, but for
+  // shared memory that nobody else has any more: the kernel takes all of that with its last step.
+  // The thread calls `unmapped`, which throws nothing, when the kernel has all of it.
   void unmap(std::span<std::byte> memory, std::function<void()> unmapped = {}) noexcept;
-  // What unmap() was given and the kernel has not got back.
+  // Of mappings that unmap() was given: those of which the kernel has not got back all.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
 
  private:
@@ -53,6 +54,7 @@ class MemoryThread {
   };
   struct Unmap {
     std::span<std::byte> memory;  // what is left of it
+    uint64_t bytes;               // of all of it
     std::function<void()> unmapped;
   };
 

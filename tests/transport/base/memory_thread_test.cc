@@ -99,6 +99,20 @@ TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
   ::munmap(begin, 8 * kMiB);
 }
 
+// Not behind all of what was given back before.
+TEST(MemoryThread, LittleDoesNotWaitForMuch) {
+  MemoryThread thread;
+  std::atomic<int> order{0};
+  std::atomic<int> much{0}, little{0};
+  MappedMemory large = MappedMemory::anonymous(512 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
+  MappedMemory small = MappedMemory::anonymous(kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
+  large.unmap_by(thread, [&] { much = ++order; });
+  small.unmap_by(thread, [&] { little = ++order; });
+  wait_until([&] { return much != 0 && little != 0; });
+  EXPECT_EQ(little, 1);
+  EXPECT_EQ(much, 2);
+}
+
 // Given back while it is being touched, and before; who is told may map something else there.
 TEST(MemoryThread, SaysWhenTheKernelHasMemoryBack) {
   MemoryThread thread;
