@@ -23,7 +23,9 @@ using boost::system::error_code;
 
 // A program that leaves so many replies unread is disconnected.
 constexpr size_t kMostUnsent = 256;
-constexpr uint32_t kMostUnreadMemory = 32;
+// Before a program that leaves as much unread gets memory, with which a descriptor comes.
+constexpr uint32_t kMostUnreadMemory = 4;
+constexpr int kMostUnreadBytes = 64 * 1024;
 // Programs that are refused hold a descriptor until they say HELLO: so many, for so long.
 constexpr size_t kMostRefusals = 32;
 constexpr std::chrono::seconds kRefusalTime{1};
@@ -80,12 +82,6 @@ void AttachServer::add(UniqueFd socket) {
       id, host_,
       Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
                       regions_thread_, unmapping_bytes_,
-                      // Without memory for this, the daemon ends.
-                      [this, &io = io_]() noexcept {
-                        boost::asio::post(io, [this] {
-                          each_program([](Program& program) { program.memory_came_back(); });
-                        });
-                      },
                       [this](const Error& why) { say_once_swappable(why); },
                       [this, id] { return reads_replies(id); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
@@ -106,8 +102,12 @@ void AttachServer::say_once_swappable(const Error& why) {
 }
 
 uint64_t AttachServer::memory_left() const {
-  const uint64_t all = memory_limits(config_, physical_memory_bytes()).programs_bytes;
-  return all - std::min(all, held().shared_bytes);
+  uint64_t shared = 0;
+  uint64_t given_back = *unmapping_bytes_;
+  for (const auto& [id, connection] : connections_) shared += connection->program->shared_bytes();
+  for (const auto& [id, program] : leaving_) given_back += program->shared_bytes();
+  return Program::bytes_left(memory_limits(config_, physical_memory_bytes()).programs_bytes, shared,
+                             given_back);
 }
 
 // Descriptors count as this process's until they are read.
@@ -117,7 +117,7 @@ bool AttachServer::reads_replies(ClientId id) {
   int unread = 0;
   if (ioctl(found->second->socket.native_handle(), TIOCOUTQ, &unread) != 0) return false;
   if (unread == 0) found->second->unread_memory = 0;
-  return found->second->unread_memory++ < kMostUnreadMemory;
+  return unread <= kMostUnreadBytes && found->second->unread_memory++ < kMostUnreadMemory;
 }
 
 // A child that the program forked holds its connection open: peers would wait for a dead program
@@ -274,17 +274,12 @@ AttachServer::Held AttachServer::held() const {
   return held;
 }
 
-template <class F>
-void AttachServer::each_program(F call) {
+void AttachServer::engines_go_on() {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const std::shared_ptr<Program> program = next->second->program;
     ++next;  // who cannot be answered is disconnected
-    call(*program);
+    program->engines_go_on();
   }
-}
-
-void AttachServer::engines_go_on() {
-  each_program([](Program& program) { program.engines_go_on(); });
 }
 
 void AttachServer::close() {

@@ -1,6 +1,6 @@
 // Accepts programs on the attach socket and serves each until its connection or its process ends.
 //
-// Owner/thread: the control thread, whose io_context this runs on, and which outlives the host.
+// Owner/thread: the control thread, whose io_context this runs on.
 #pragma once
 
 #include <atomic>
@@ -82,8 +82,6 @@ class AttachServer {
   void write(ClientId id);
   void disconnect(ClientId id);
   void on_channel_event(const Event& event);
-  template <class F>
-  void each_program(F call);
 
   boost::asio::io_context& io_;
   const StackdConfig& config_;

@@ -31,6 +31,8 @@ class Covered {
     return gaps;
   }
 
+  bool empty() const { return ranges_.empty(); }
+
  private:
   std::map<uint64_t, uint64_t> ranges_;  // disjoint, and no two meet
 };

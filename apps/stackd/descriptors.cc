@@ -12,8 +12,9 @@ namespace {
 constexpr uint64_t kOwn = 128;
 constexpr uint64_t kOwnPerEngine = 16;
 constexpr uint64_t kPerSourcePort = 2;  // a socket for each address
-// Its connection, its process, and the memory that it is just sharing.
-constexpr uint64_t kPerProgram = 3;
+// Its connection, its process, the memory that it is just sharing, and what it does not read of
+// that.
+constexpr uint64_t kPerProgram = 7;
 constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
 // Programs that ask for sockets have a quarter of what is left, if that is less than their limit:
 // connections are what they ask for.

@@ -101,18 +101,8 @@ bool Program::attach_channels(uint32_t sequence) {
 }
 
 void Program::on(uint32_t sequence, const attach::RegionAdd& request) {
-  if (!add_region(sequence, request)) adds_.emplace_back(sequence, request);
-}
-
-void Program::memory_came_back() {
-  for (const auto& [sequence, request] : std::exchange(adds_, {})) on(sequence, request);
-}
-
-// False, and no reply: there is not as much, but there will be when what was given back is.
-bool Program::add_region(uint32_t sequence, const attach::RegionAdd& request) {
   const auto refuse = [this, sequence](Errc code, std::string text) {
     reply(sequence, Status(Error(code, std::move(text))));
-    return true;
   };
   if (regions_.count(request.region) > 0) {
     return refuse(Errc::kExists, "a region of that number is shared");
@@ -124,12 +114,9 @@ bool Program::add_region(uint32_t sequence, const attach::RegionAdd& request) {
     return refuse(Errc::kLimit, "a program may share " + std::to_string(kMostRegions) + " regions");
   }
   const uint64_t bytes = Region::whole_pages(request.bytes);
-  const uint64_t coming = memory_.thread == nullptr ? 0 : memory_.unmapping_bytes->load();
-  const uint64_t own_coming = unmapping_bytes_->load();
-  const uint64_t own_left = memory_.limit_bytes - shared_bytes_ - own_coming;
+  const uint64_t own_left = bytes_left(memory_.limit_bytes, shared_bytes_, *unmapping_bytes_);
   const uint64_t host_left = memory_.host_has_left();
   if (const uint64_t left = std::min(own_left, host_left); bytes > left) {
-    if (bytes <= std::min(own_left + own_coming, host_left + coming)) return false;
     return refuse(Errc::kLimit,
                   "a region of " + std::to_string(request.bytes) + " bytes exceeds the " +
                       std::to_string(left) + " bytes that are left" +
@@ -137,7 +124,7 @@ bool Program::add_region(uint32_t sequence, const attach::RegionAdd& request) {
                                              : " for all programs (attach.total_memory)"));
   }
   if (memory_.reads_replies && !memory_.reads_replies()) {
-    return refuse(Errc::kBusy, "too many replies with memory are not read yet");
+    return refuse(Errc::kBusy, "too many replies are not read yet");
   }
   Result<std::unique_ptr<Region>> region = Region::create(bytes);
   if (!region) return refuse(region.error().code, region.error().message);
@@ -146,7 +133,6 @@ bool Program::add_region(uint32_t sequence, const attach::RegionAdd& request) {
   regions_[request.region].memory = std::move(*region);
   unsealed_ = request.region;
   reply(sequence, attach::Ok{}, std::span(&memfd, 1));
-  return true;
 }
 
 void Program::on(uint32_t sequence, const attach::RegionSealed& request) {
@@ -175,26 +161,27 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
     }
   }
   if (unsealed_ == request.region) unsealed_.reset();
-  const std::unique_ptr<Region> memory = std::move(region->second.memory);
+  shared_bytes_ -= region->second.memory->bytes();
+  unmap(region->second);
   regions_.erase(region);
-  shared_bytes_ -= memory->bytes();
-  unmap(*memory);
   reply(sequence, Status());
 }
 
-// Whose last descriptor is closed gives all of it back, and takes as long.
-void Program::unmap(Region& region) {
-  region.drop_fd();
+// Whose last descriptor is closed gives all of it back, and takes as long. What this process has
+// not touched goes in one step: each waits for a hole that is being punched.
+void Program::unmap(SharedRegion& region) {
+  region.memory->drop_fd();
   if (memory_.thread == nullptr) return;
-  const uint64_t bytes = region.bytes();
+  const uint64_t bytes = region.memory->bytes();
   *unmapping_bytes_ += bytes;
   *memory_.unmapping_bytes += bytes;
-  region.unmap_by(*memory_.thread, [own = unmapping_bytes_, all = memory_.unmapping_bytes, bytes,
-                                    given_back = memory_.given_back] {
-    *own -= bytes;
-    *all -= bytes;
-    given_back();
-  });
+  region.memory->unmap_by(
+      *memory_.thread,
+      region.populated.empty() ? MemoryThread::Steps::kOne : MemoryThread::Steps::kMany,
+      [own = unmapping_bytes_, all = memory_.unmapping_bytes, bytes] {
+        *own -= bytes;
+        *all -= bytes;
+      });
 }
 
 void Program::on(uint32_t sequence, const attach::JobOpen& request) {
@@ -316,7 +303,7 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
 Program::~Program() {
   if (memory_.thread == nullptr) return;
   for (const ProgramChannel& channel : channels_) channel.memory->leave_to(*memory_.thread);
-  for (const auto& [number, region] : regions_) unmap(*region.memory);
+  for (auto& [number, region] : regions_) unmap(region);
 }
 
 bool Program::owns(const EngineChannel* channel) const {
@@ -327,7 +314,6 @@ bool Program::owns(const EngineChannel* channel) const {
 void Program::on_gone(std::function<void()> done) {
   if (gone_) return;
   gone_ = true;
-  adds_.clear();
   on_done_ = std::move(done);
   // First the jobs, which use the channels; then the channels; then this object goes.
   host_.jobs().client_gone(id_, monotonic_ns(), [self = shared_from_this()] {

@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "apps/stackd/covered.h"
@@ -44,7 +43,6 @@ class Program : public std::enable_shared_from_this<Program> {
     std::shared_ptr<MemoryThread> thread;
     // What that thread has been given of all programs' regions, and the kernel has not got back.
     std::shared_ptr<std::atomic<uint64_t>> unmapping_bytes;
-    std::function<void()> given_back;  // it has one: memory_came_back() of all. On that thread
     std::function<void(const Error&)> may_be_swapped;  // is told why
     std::function<bool()> reads_replies;               // so that descriptors may be sent
   };
@@ -61,11 +59,16 @@ class Program : public std::enable_shared_from_this<Program> {
   size_t unanswered() const { return unanswered_; }  // requests; at most kMostUnanswered
   size_t region_count() const { return regions_.size(); }
   uint64_t shared_bytes() const { return shared_bytes_; }
+  // Of a limit. What is given back counts only as far as it is more than that: else who shares
+  // other memory at once would be refused.
+  static uint64_t bytes_left(uint64_t limit, uint64_t shared, uint64_t given_back) {
+    const uint64_t used = shared + (given_back > limit ? given_back - limit : 0);
+    return used < limit ? limit - used : 0;
+  }
 
   // A packet from the program, without descriptors. Not Ok: it broke the protocol, and is to be
   // disconnected.
   Status on_packet(std::span<const std::byte> bytes);
-  void memory_came_back();  // who waits for some is answered
   // The connection has ended: leaves the jobs, takes the channels from the engines; `done` when
   // nothing of it is used any more.
   void on_gone(std::function<void()> done);
@@ -87,9 +90,8 @@ class Program : public std::enable_shared_from_this<Program> {
   void reply(uint32_t sequence, const Status& status);
   void greet(uint32_t sequence);
   void on(uint32_t sequence, const attach::RegionAdd& request);
-  bool add_region(uint32_t sequence, const attach::RegionAdd& request);
   bool attach_channels(uint32_t sequence);
-  void unmap(Region& region);
+  void unmap(SharedRegion& region);
   void on(uint32_t sequence, const attach::RegionDel& request);
   void on(uint32_t sequence, const attach::RegionSealed& request);
   void on(uint32_t sequence, const attach::JobOpen& request);
@@ -116,7 +118,6 @@ class Program : public std::enable_shared_from_this<Program> {
   // Its part of Memory::unmapping_bytes.
   std::shared_ptr<std::atomic<uint64_t>> unmapping_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);
-  std::vector<std::pair<uint32_t, attach::RegionAdd>> adds_;  // wait for memory that comes back
   std::vector<ProgramChannel> channels_;
   std::map<uint32_t, SharedRegion> regions_;
   std::optional<uint32_t> unsealed_;             // of regions_; its memfd is kept until then

@@ -8,8 +8,8 @@
 //   HELLO        -> HelloOk + 4 descriptors an engine (ChannelMemory::program_descriptors)
 //   REGION_ADD   -> Ok + 1 descriptor (region.h)
 //   REGION_SEALED -> Ok, if it is
-//   REGION_DEL   -> Ok when the daemon has given it back to the kernel; kBusy while it has tensors
-//   JOB_OPEN     -> JobOpened, when every member is there
+//   REGION_DEL   -> Ok, or kBusy while a tensor lies in it
+//   JOB_OPEN     -> JobOpened, when every member is there; the first after all rings are sealed
 //   DECLARE      -> Ok, when the servers agree; at most kMaxTensorsPerDeclare a message
 //   JOB_CLOSE    -> Ok, when the engines have let go of the job's memory
 //   JOB_WAIT     -> Ok when the job has ended in order, else why it failed

@@ -39,8 +39,9 @@ class Region {
   }
   // MappedMemory's.
   void leave_to(MemoryThread& thread) noexcept { memory_.leave_to(thread); }
-  void unmap_by(MemoryThread& thread, std::function<void()> unmapped) noexcept {
-    memory_.unmap_by(thread, std::move(unmapped));
+  void unmap_by(MemoryThread& thread, MemoryThread::Steps steps,
+                std::function<void()> unmapped) noexcept {
+    memory_.unmap_by(thread, steps, std::move(unmapped));
   }
   // The creator's memfd, to be sent; -1 after drop_fd().
   int fd() const { return fd_.get(); }

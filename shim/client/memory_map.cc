@@ -102,8 +102,8 @@ void MemoryMap::give_back(const Block& block) {
   const bool unused =
       arena.free_spans.size() == 1 && arena.free_spans.begin()->second == arena.region->bytes();
   if (!unused) return;
+  arenas_.erase(found);  // whoever unmaps last gives the pages back
   (void)backend_.remove_region(block.region);
-  arenas_.erase(found);
 }
 
 Status MemoryMap::free(const void* memory) {

@@ -13,7 +13,7 @@ Attached::Attached(Cluster& cluster, size_t host, ClientId id) {
   program_ = std::make_shared<Program>(
       id, cluster.host(host),
       Program::Memory{
-          kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, nullptr, {}, {}, {}},
+          kProgramMemory, [] { return uint64_t{kProgramMemory}; }, nullptr, nullptr, {}, {}},
       [this](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         take(message, descriptors);
       });

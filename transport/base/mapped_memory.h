@@ -37,9 +37,10 @@ class MappedMemory {
   // The thread, which lives longer, is to give it back to the kernel.
   void leave_to(MemoryThread& thread) noexcept { memory_.get_deleter().thread = &thread; }
   // It does so now, and then calls `unmapped`. Empty afterwards.
-  void unmap_by(MemoryThread& thread, std::function<void()> unmapped) noexcept {
+  void unmap_by(MemoryThread& thread, MemoryThread::Steps steps,
+                std::function<void()> unmapped) noexcept {
     const size_t size = bytes();
-    thread.unmap({memory_.release(), size}, std::move(unmapped));
+    thread.unmap({memory_.release(), size}, steps, std::move(unmapped));
   }
 
  private:

@@ -102,10 +102,11 @@ void MemoryThread::post(Touch touch) noexcept {
   wake_.notify_one();
 }
 
-void MemoryThread::unmap(std::span<std::byte> memory, std::function<void()> unmapped) noexcept {
+void MemoryThread::unmap(std::span<std::byte> memory, Steps steps,
+                         std::function<void()> unmapped) noexcept {
   if (memory.empty()) return;
   to_unmap_ += memory.size();
-  Unmap unmap{memory, memory.size(), std::move(unmapped)};
+  Unmap unmap{memory, memory.size(), steps, std::move(unmapped)};
   std::unique_lock lock(mutex_);
   const std::byte* expected = memory.data();
   prefaulting_.compare_exchange_strong(expected, nullptr);
@@ -174,9 +175,10 @@ void MemoryThread::touch_in_steps(const Touch& touch) noexcept {
 bool MemoryThread::unmap_some(Unmap& unmap, uint64_t bytes) noexcept {
   std::byte* const first = unmap.memory.data();
   std::byte* end = first + unmap.memory.size();
-  std::byte* const last = bytes < unmap.memory.size() ? end - bytes : first;
+  const bool at_once = unmap.steps == Steps::kOne;
+  std::byte* const last = at_once || bytes >= unmap.memory.size() ? first : end - bytes;
   while (end > last) {
-    std::byte* const begin = step_begin(first, end);
+    std::byte* const begin = at_once ? first : step_begin(first, end);
     ::munmap(begin, static_cast<size_t>(end - begin));
     end = begin;
   }

@@ -42,7 +42,11 @@ class MemoryThread {
   // memory for it; and by turns with what others give back, so that little waits for much, but for
   // shared memory that nobody else has any more: the kernel takes all of that with its last step.
   // The thread calls `unmapped`, which throws nothing, when the kernel has all of it.
-  void unmap(std::span<std::byte> memory, std::function<void()> unmapped = {}) noexcept;
+  // In one step: of shared memory that this process has hardly touched, whose kernel has nothing to
+  // take from it but the mapping.
+  enum class Steps : uint8_t { kOne, kMany };
+  void unmap(std::span<std::byte> memory, Steps steps = Steps::kMany,
+             std::function<void()> unmapped = {}) noexcept;
   // Of mappings that unmap() was given: those of which the kernel has not got back all.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
 
@@ -55,6 +59,7 @@ class MemoryThread {
   struct Unmap {
     std::span<std::byte> memory;  // what is left of it
     uint64_t bytes;               // of all of it
+    Steps steps;
     std::function<void()> unmapped;
   };
 

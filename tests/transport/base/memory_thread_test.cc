@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -101,13 +102,18 @@ TEST(MemoryThread, MapsThePagesOfPartsOfASharedMapping) {
 
 // Not behind all of what was given back before.
 TEST(MemoryThread, LittleDoesNotWaitForMuch) {
-  MemoryThread thread;
+  using Steps = MemoryThread::Steps;
+  std::promise<void> both_wait;
   std::atomic<int> order{0};
   std::atomic<int> much{0}, little{0};
-  MappedMemory large = MappedMemory::anonymous(512 * kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
-  MappedMemory small = MappedMemory::anonymous(kMiB, PROT_READ | PROT_WRITE, MAP_POPULATE);
-  large.unmap_by(thread, [&] { much = ++order; });
-  small.unmap_by(thread, [&] { little = ++order; });
+  MemoryThread thread;
+  MappedMemory first = MappedMemory::anonymous(kMiB);
+  MappedMemory large = MappedMemory::anonymous(64 * kMiB);
+  MappedMemory small = MappedMemory::anonymous(kMiB);
+  first.unmap_by(thread, Steps::kMany, [&] { both_wait.get_future().wait(); });
+  large.unmap_by(thread, Steps::kMany, [&] { much = ++order; });
+  small.unmap_by(thread, Steps::kMany, [&] { little = ++order; });
+  both_wait.set_value();
   wait_until([&] { return much != 0 && little != 0; });
   EXPECT_EQ(little, 1);
   EXPECT_EQ(much, 2);
@@ -127,7 +133,8 @@ TEST(MemoryThread, SaysWhenTheKernelHasMemoryBack) {
       other.leave_to(thread);
     }
     std::atomic<uint64_t> left{~uint64_t{0}};
-    memory.unmap_by(thread, [&] { left = thread.bytes_to_unmap(); });
+    const auto steps = i % 5 == 0 ? MemoryThread::Steps::kOne : MemoryThread::Steps::kMany;
+    memory.unmap_by(thread, steps, [&] { left = thread.bytes_to_unmap(); });
     ASSERT_FALSE(memory);
     wait_until([&] { return left != ~uint64_t{0}; });
     ASSERT_LE(left, 65 * kMiB) << "of the others";
