@@ -421,9 +421,9 @@ class StackdTest(unittest.TestCase):
         for arguments in ([STACKD, "--config", path, "--check"], [CTL, "doctor", "--config", path]):
             poor = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 256))
             self.assertEqual(poor.returncode, 0, poor.stdout + poor.stderr)
-            self.assertIn("attach.max_programs = 64 needs up to 592 descriptors, and 256 may be open",
+            self.assertIn("attach.max_programs = 64 needs up to 848 descriptors, and 256 may be open",
                           poor.stdout + poor.stderr)
-            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 592))
+            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 848))
             self.assertEqual(rich.returncode, 0, rich.stdout + rich.stderr)
             self.assertEqual(rich.stderr, "")
         before = resource.getrlimit(resource.RLIMIT_NOFILE)

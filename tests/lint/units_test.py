@@ -2,8 +2,8 @@
 """No two sources of one target give an unnamed namespace the same name, nor one that a header beside them has.
 Usage: units_test.py ROOT BUILD
 
-The sanitizers' builds and the fuzzers' compile each target as one unit (./run-tests), where such names clash; the
-build that all others use does not. Here the text alone is read: what stands at the beginning of a line.
+Builds of ./run-tests and of the fuzzers compile each target as one unit, where such names clash; that of tools/build
+does not. Here the text alone is read: what stands at the beginning of a line.
 """
 import functools
 import json
@@ -61,6 +61,15 @@ def names_of_header(text):
             for name in [*ALIAS.findall(code), *(one.group(1) or one.group(2) for one in NAMED.finditer(code))] if name}
 
 
+def sources_of(group):
+    """Also where the build compiles the target as one unit."""
+    yield from group.get('sources', [])
+    for path in group.get('generated_sources', []):
+        if path.endswith('-unity0.cpp'):
+            with open(path) as file:
+                yield from map(os.path.normpath, re.findall(r'#include<(.*)>', file.read()))
+
+
 class UnitsTest(unittest.TestCase):
     def test_reads_names(self):
         text = '''namespace mercury {
@@ -108,7 +117,7 @@ int eight = 8;
         sources, clashes = 0, []
         for target in targets:
             seen = {}
-            paths = {path for group in target['target_sources'] for path in group.get('sources', [])
+            paths = {path for group in target['target_sources'] for path in sources_of(group)
                      if path.endswith('.cc') and path.startswith(ROOT + '/')}
             for path in sorted(paths) if len(paths) > 1 else ():
                 sources += 1
