@@ -41,7 +41,7 @@ Status Program::on_packet(std::span<const std::byte> bytes) {
     return {};
   }
   if (const auto* hello = std::get_if<attach::Hello>(&request->body)) {
-    const Status greeting =
+    Status greeting =
         greeted_ ? Status(Error(Errc::kProtocol, "a second HELLO")) : attach::check_hello(*hello);
     if (greeting) {
       greet(sequence);
