@@ -47,6 +47,7 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   if (way.seal && wire::is_tagged(header.type)) {
     if (!open_seal(way, bytes, header, payload, buffer)) return;
     ++sealed_frames_;
+    encrypted_frames_ += way.encrypted ? 1 : 0;
   }
   way.last = header;
   if (wire::is_tagged(header.type)) {

@@ -63,6 +63,7 @@ class Ear {
   const Direction* way_of(const Endpoint& target, std::span<const std::byte> frame) const;
   // How many frames had a seal that fits. Others in a session with seals are a forger's.
   uint64_t sealed_frames() const { return sealed_frames_; }
+  uint64_t encrypted_frames() const { return encrypted_frames_; }  // of them
 
  private:
   using Key = std::pair<Endpoint, uint32_t>;
@@ -81,6 +82,7 @@ class Ear {
   std::map<std::string, wire::Key> keys_;  // by job
   std::deque<Asked> asked_;
   uint64_t sealed_frames_ = 0;
+  uint64_t encrypted_frames_ = 0;
 };
 
 // A frame with both checksums right, in a session with this tag.

@@ -4,7 +4,8 @@
 // checksums, session numbers, packet numbers, tags and proofs right unless the input says
 // otherwise. Of the innocent job he may repeat every frame from anywhere, and forge any, with the
 // tags that he reads there, but for their seals: its frames are authenticated, and he has not its
-// secret. The other job has a secret that he knows, or none, as the input says.
+// secret. The other job has a secret that he knows, or none, as the input says; payloads of jobs
+// with a secret are encrypted, or not.
 //
 // Beyond not crashing: no engine works without end; the innocent job's operations end in order
 // with correct sums, during the attack and after it; when all programs have left, no session, job,
@@ -34,10 +35,11 @@ class World {
   explicit World(Input setup)
       : evil_options_(options(setup)),
         evil_secret_(setup.flag() ? "known" : ""),
+        encrypted_(setup.flag()),
         good_(cluster_, "good", "secret", 1),
         evil_(cluster_, "evil", evil_secret_, 11) {
     JobPolicy serving;
-    serving.authentication = Authentication::kOffered;
+    serving.authentication = encrypted_ ? Authentication::kEncrypted : Authentication::kOffered;
     serving.known.push_back({"good", "secret", 1 << 20});
     if (!evil_secret_.empty()) serving.known.push_back({"evil", evil_secret_, 1 << 20});
     serving.memory_limit_bytes = 1 << 20;
@@ -58,6 +60,8 @@ class World {
     good_.declare(1, 1);
     must(good_.settle(kPatienceNs) && good_.healthy(), "the innocent job does not open");
     must(cluster_.ear().sealed_frames() > 0, "the innocent job's frames are not authenticated");
+    must((cluster_.ear().encrypted_frames() > 0) == encrypted_,
+         "the innocent job is not encrypted as asked");
     cluster_.ear().protect_known();
     evil_.open({kEvil, kFirst}, kServer, evil_options_);
     evil_.declare(0, kElements);
@@ -126,6 +130,7 @@ class World {
   Cluster cluster_;
   const OpenJob evil_options_;
   const std::string evil_secret_;  // which the attacker knows; empty: none
+  const bool encrypted_;           // sessions with a secret
   TwoWorkerJob good_;
   TwoWorkerJob evil_;
   std::optional<Attacker> attacker_;
