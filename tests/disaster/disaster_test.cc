@@ -192,6 +192,7 @@ TEST(Shrink, LeavesWhatTheFailureNeeds) {
 TEST(Ledger, TellsSumsFromWhatLooksLikeOne) {
   Scenario scenario;
   scenario.seed = 3;
+  scenario.hosts.resize(1);
   JobPlan job;
   job.worker_hosts = {0, 0};
   job.tensors.push_back({0, 10, Dtype::kI32, ReduceOp::kSum, 0, false});
@@ -225,9 +226,11 @@ TEST(Ledger, TellsSumsFromWhatLooksLikeOne) {
   std::copy(second.begin() + 20, second.end(), mixed.begin() + 20);
   EXPECT_TRUE(ledger.check(0, 0, 1, mixed, company, {}));
   EXPECT_TRUE(ledger.check(0, 0, 2, mixed, company, {}));
-  EXPECT_TRUE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company));
+  EXPECT_TRUE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 0));
+  EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 1)) << "one came damaged";
   std::copy(data[2][0].begin(), data[2][0].begin() + 20, mixed.begin());
-  EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company)) << "half gradient, half sum";
+  EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 0))
+      << "half gradient, half sum";
 }
 
 // A second instance of a rank contributes other numbers, and one job is of one instance.

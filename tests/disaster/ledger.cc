@@ -178,7 +178,7 @@ std::optional<std::string> Ledger::check(uint32_t job, uint32_t tensor, uint32_t
   ++sums_checked_;
   if (elements_differ(job)) {
     const Company anyone(company.size());
-    if (element_wise(job, tensor, round, sum, {}, anyone, absent)) return std::nullopt;
+    if (unexplained(job, tensor, round, sum, {}, anyone, absent).empty()) return std::nullopt;
     return explain(job, tensor, round, sum, anyone, absent);
   }
   const bool right =
@@ -191,22 +191,22 @@ std::optional<std::string> Ledger::check(uint32_t job, uint32_t tensor, uint32_t
   return explain(job, tensor, round, sum, company, absent);
 }
 
-// Whether each element is a sum that some choice of instances makes, or that of `own`.
-bool Ledger::element_wise(uint32_t job, uint32_t tensor, uint32_t round,
-                          std::span<const std::byte> sum, std::span<const std::byte> own,
-                          const Company& company, const Absent& absent) {
+std::vector<size_t> Ledger::unexplained(uint32_t job, uint32_t tensor, uint32_t round,
+                                        std::span<const std::byte> sum,
+                                        std::span<const std::byte> own, const Company& company,
+                                        const Absent& absent) {
   const size_t bytes = size_of(scenario_.jobs[job].tensors[tensor].dtype);
-  std::vector<size_t> unexplained;  // offsets of elements
+  std::vector<size_t> left;
   for (size_t at = 0; at < sum.size(); at += bytes) {
-    if (own.empty() || std::memcmp(&own[at], &sum[at], bytes) != 0) unexplained.push_back(at);
+    if (own.empty() || std::memcmp(&own[at], &sum[at], bytes) != 0) left.push_back(at);
   }
-  if (unexplained.empty()) return true;
-  return any_combination(job, tensor, round, company, absent, [&](const Instances& instances) {
+  if (left.empty()) return left;
+  any_combination(job, tensor, round, company, absent, [&](const Instances& instances) {
     const std::vector<std::byte>& right = expected(job, tensor, round, instances);
-    std::erase_if(unexplained,
-                  [&](size_t at) { return std::memcmp(&right[at], &sum[at], bytes) == 0; });
-    return unexplained.empty();
+    std::erase_if(left, [&](size_t at) { return std::memcmp(&right[at], &sum[at], bytes) == 0; });
+    return left.empty();
   });
+  return left;
 }
 
 std::string Ledger::explain(uint32_t job, uint32_t tensor, uint32_t round,
@@ -234,16 +234,29 @@ std::string Ledger::explain(uint32_t job, uint32_t tensor, uint32_t round,
 std::optional<std::string> Ledger::check_unfinished(uint32_t job, uint32_t rank, uint32_t instance,
                                                     uint32_t tensor, uint32_t round,
                                                     std::span<const std::byte> memory,
-                                                    Company company) {
+                                                    Company company, uint64_t damaged) {
   const TensorPlan& plan = scenario_.jobs[job].tensors[tensor];
   const std::vector<std::byte> own = gradient(job, rank, instance, tensor, round);
   if (equal(memory, own)) return std::nullopt;
   company[rank] = instance;
   if (elements_differ(job)) company.assign(company.size(), std::nullopt);
   const Absent anyone{scenario_.jobs[job].quorum > 0 ? ~uint64_t{0} : 0, 0};
-  if (element_wise(job, tensor, round, memory, own, company, anyone)) return std::nullopt;
+  // A chunk is what one frame takes: elements further apart are of several.
+  size_t frame_bytes = 0;
+  for (const HostPlan& host : scenario_.hosts) {
+    frame_bytes = std::max<size_t>(frame_bytes, host.mtu_bytes);
+  }
+  uint64_t chunks = 0;
+  size_t next = 0;
+  for (const size_t at : unexplained(job, tensor, round, memory, own, company, anyone)) {
+    if (at < next) continue;
+    ++chunks;
+    next = at + frame_bytes;
+  }
+  if (chunks <= damaged) return std::nullopt;
   return "tensor " + std::to_string(plan.number) + " round " + std::to_string(round) +
-         ", which failed, holds neither the gradient nor the sum";
+         ", which failed, holds neither the gradient nor the sum in " + std::to_string(chunks) +
+         " chunks, and " + std::to_string(damaged) + " came damaged";
 }
 
 }  // namespace mercury::disaster

@@ -46,10 +46,12 @@ class Ledger {
   std::optional<std::string> check(uint32_t job, uint32_t tensor, uint32_t round,
                                    std::span<const std::byte> sum, Company& company,
                                    const Absent& absent);
-  // After an error: every element is still the own gradient, or already the sum.
+  // After an error: every element is still the own gradient, or already the sum, but for those of
+  // `damaged` chunks at most.
   std::optional<std::string> check_unfinished(uint32_t job, uint32_t rank, uint32_t instance,
                                               uint32_t tensor, uint32_t round,
-                                              std::span<const std::byte> memory, Company company);
+                                              std::span<const std::byte> memory, Company company,
+                                              uint64_t damaged);
   uint64_t sums_checked() const { return sums_checked_; }
 
  private:
@@ -73,8 +75,11 @@ class Ledger {
   template <class F>
   bool any_combination(uint32_t job, uint32_t tensor, uint32_t round, const Company& company,
                        const Absent& absent, F matches);
-  bool element_wise(uint32_t job, uint32_t tensor, uint32_t round, std::span<const std::byte> sum,
-                    std::span<const std::byte> own, const Company& company, const Absent& absent);
+  // Offsets of the elements that are neither a sum of instances that some choice makes, nor
+  // `own`'s.
+  std::vector<size_t> unexplained(uint32_t job, uint32_t tensor, uint32_t round,
+                                  std::span<const std::byte> sum, std::span<const std::byte> own,
+                                  const Company& company, const Absent& absent);
   std::string explain(uint32_t job, uint32_t tensor, uint32_t round, std::span<const std::byte> sum,
                       const Company& company, const Absent& absent);
 
