@@ -6,6 +6,7 @@ import datetime
 import errno
 import logging
 import os
+import random
 import socket
 from typing import Any
 
@@ -13,6 +14,8 @@ from mercurystack._context import has_served, with_port
 from mercurystack._work import GroupError
 
 SERVERS = "MERCURY_GROUP_SERVERS"
+_PORTS = range(10000, 30000)  # below those that Kubernetes gives to services
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"  # of IPv6, too
 
 
 def daemons_of_groups() -> str:
@@ -61,10 +64,28 @@ def _host_of(rendezvous: str) -> str:
 def own_place() -> str:
     """That address, and a port that is free there."""
     host = own_host()
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind((host, 0))
-        port = probe.getsockname()[1]
+    port = _free_port(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _free_port(host: str) -> int:
+    """None of those that the kernel gives to who asks for any: the group's first rank listens there when all have been told, and by then
+    such a one may be another program's. Where there are no others, one of these."""
+    with open(_RANGE, encoding="ascii") as file:
+        low, high = map(int, file.read().split())
+    others = [port for port in _PORTS if not low <= port <= high]
+    random.SystemRandom().shuffle(others)
+    while True:
+        port = others.pop() if others else 0
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == 0:
+                    raise
+                continue
+            free: int = probe.getsockname()[1]
+            return free
 
 
 def told(store: Any, key: str, rank: int, size: int, timeout: datetime.timedelta) -> str:

@@ -5,12 +5,13 @@ usage: distributed_test.py PACKAGE_FOLDER LIBRARY
 import os
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
 
 from forking import Copy, Origin
-from programs import environment, free_port, outcomes_of
+from programs import environment, free_port, outcomes_of, run_some_at_a_time
 
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
@@ -18,10 +19,7 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "distributed_
 PATIENCE_S = 200
 
 
-def setUpModule():
-    global origin
-    origin = Origin([sys.executable, PROGRAM, PACKAGE, "copies"], {**environment(LIBRARY), "OMP_NUM_THREADS": "1"})
-    unittest.addModuleCleanup(origin.close)
+origin = Origin([sys.executable, PROGRAM, PACKAGE, "copies"], {**environment(LIBRARY), "OMP_NUM_THREADS": "1"})
 
 
 def start(what, size, rank, **variables):
@@ -77,6 +75,21 @@ class Distributed(unittest.TestCase):
     def test_without_destroying_the_group_programs_end_in_order(self):
         for _ in range(3):
             self.all_good(2, "just exits")
+
+
+class Places(unittest.TestCase):
+    def test_the_first_rank_s_port_is_nobody_s_by_chance(self):
+        """While all are told of it, others ask the kernel for ports: it gives them none of these."""
+        said = subprocess.run([sys.executable, "-c", "from mercurystack._place import own_place\nfor _ in range(50): print(own_place())"],
+                              env={**environment(LIBRARY), "PYTHONPATH": PACKAGE}, stdout=subprocess.PIPE, text=True, check=True)
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            low, high = map(int, file.read().split())
+        if low < 10000 and high >= 30000:
+            self.skipTest(f"the kernel gives all from {low} to {high}")
+        for place in said.stdout.split():
+            host, port = place.rsplit(":", 1)
+            self.assertEqual(host, "127.0.0.1")
+            self.assertFalse(low <= int(port) <= high, place)
 
 
 class Failures(unittest.TestCase):
@@ -163,4 +176,8 @@ class Failures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    try:
+        status = run_some_at_a_time(sys.modules[__name__])
+    finally:
+        origin.close()
+    sys.exit(status)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 MOST_BYTES = 65536  # of a request
 
@@ -36,16 +37,18 @@ def serve(channel):
 
 
 class Origin:
-    """Runs `command`, which calls serve() with the channel whose file's number stands behind it."""
+    """Runs `command`, which calls serve() with the channel whose file's number stands behind it. Of any thread."""
 
     def __init__(self, command, environment):
+        self.one_at_a_time = threading.Lock()
         self.channel, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.program = subprocess.Popen([*command, str(others.fileno())], env=environment, pass_fds=[others.fileno()], stdin=subprocess.DEVNULL)
         others.close()
 
     def ask(self, request, files=()):
-        socket.send_fds(self.channel, [json.dumps(request).encode()], files)
-        answer = self.channel.recv(MOST_BYTES)
+        with self.one_at_a_time:
+            socket.send_fds(self.channel, [json.dumps(request).encode()], files)
+            answer = self.channel.recv(MOST_BYTES)
         if not answer:
             raise RuntimeError(f"{self.program.args}: ended with status {self.program.wait()}")
         return json.loads(answer)

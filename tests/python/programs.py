@@ -1,17 +1,54 @@
 """Programs that a test starts beside each other, as a launcher does."""
+import concurrent.futures
 import os
+import random
 import signal
 import socket
 import subprocess
+import sys
+import unittest
 
 # Of what tests start, too, where a shell has started these in its background, and so without it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+AT_A_TIME = 4
+
+
 def free_port(kind=socket.SOCK_DGRAM):
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """None of those that the kernel gives to who asks for any: a program that is started later listens there."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 30000)
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def run_some_at_a_time(module):
+    """As unittest.main() for tests that wait most of the time; returns the program's status."""
+    def each(suite):
+        for one in suite:
+            yield from each(one) if isinstance(one, unittest.TestSuite) else (one,)
+
+    def result_of(test):
+        result = unittest.TestResult()
+        test.run(result)
+        return result
+
+    loader, names = unittest.TestLoader(), sys.argv[1:]
+    tests = list(each(loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)))
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as runners:
+        for test, result in zip(tests, runners.map(result_of, tests)):
+            wrong = result.errors + result.failures  # a test's parts each have one
+            failed += bool(wrong)
+            skipped = "".join(f", skipped: {why}" for _, why in result.skipped)
+            print(f"{test.id()} {'FAILED' if wrong else 'ok'}{skipped}", *(f"{part}\n{why}" for part, why in wrong), sep="\n", flush=True)
+    print(f"{len(tests)} tests, {failed} failed")
+    return 1 if failed or not tests else 0
 
 
 def environment(library):
