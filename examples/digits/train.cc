@@ -18,6 +18,7 @@
 #include "apps/interruption.h"
 #include "examples/digits/session.h"
 #include "examples/digits/trainer.h"
+#include "transport/base/secret_file.h"
 
 namespace {
 
@@ -114,6 +115,17 @@ void run_reference(const Options& options, const digits::Data& data) {
   std::printf("test accuracy %.1f %%\n", 100 * model.accuracy(data.test));
 }
 
+std::string secret_of_job() {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  mercury::Result<std::string> secret =
+      mercury::read_secret(variable("MERCURY_SECRET"), variable("MERCURY_SECRET_FILE"));
+  if (!secret) digits::fail(secret.error().message);
+  return *secret;
+}
+
 void open_job(const Options& options, mercury_context** context, mercury_job** job) {
   mercury_attach_options attach;
   mercury_attach_options_init(&attach, sizeof attach);
@@ -124,7 +136,8 @@ void open_job(const Options& options, mercury_context** context, mercury_job** j
   mercury_job_options open;
   mercury_job_options_init(&open, sizeof open);
   open.name = options.job.c_str();
-  open.secret = std::getenv("MERCURY_SECRET");
+  const std::string secret = secret_of_job();
+  open.secret = secret.empty() ? nullptr : secret.c_str();
   open.role = options.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   open.rank = options.rank;
   open.workers = options.workers;
@@ -164,7 +177,8 @@ int main(int argc, char** argv) {
   app.add_option("--mode", options.mode)->check(CLI::IsMember({"auto", "daemon", "embedded"}));
   app.add_option("--listen", options.listen, "embedded: this program's ADDRESS[:PORT]");
   app.add_option("--rendezvous", options.rendezvous, "server 0's ADDRESS:PORT, or all servers'");
-  app.add_option("--job", options.job, "the job's name; its secret is taken from $MERCURY_SECRET");
+  app.add_option("--job", options.job,
+                 "the job's name; its secret is that of $MERCURY_SECRET or $MERCURY_SECRET_FILE");
   app.add_option("--rank", options.rank);
   app.add_option("--workers", options.workers)->check(CLI::Range(1, 64));
   app.add_option("--servers", options.servers)->check(CLI::Range(1, 64));

@@ -186,12 +186,23 @@ bool JobSums::attach() {
   return false;
 }
 
+// The library reads the file, which needs ps-lite's variables beside it; without a file they need
+// not be the environment's.
+const char* JobSums::secret() const {
+  const char* const file = std::getenv("MERCURY_SECRET_FILE");
+  if (file == nullptr || *file == '\0') return std::getenv("MERCURY_SECRET");
+  mercury_job_options said;
+  mercury_job_options_init(&said, sizeof said);
+  if (mercury_job_options_from_env(&said) != 0) fail_(mercury_last_error());
+  return said.secret;
+}
+
 bool JobSums::open() {
   if (!find_place_(&place_) || !attach()) return false;
   mercury_job_options options;
   mercury_job_options_init(&options, sizeof options);
   options.name = place_.name.c_str();
-  options.secret = std::getenv("MERCURY_SECRET");
+  options.secret = secret();
   options.role = MERCURY_ROLE_WORKER;
   options.rank = place_.rank;
   options.workers = place_.workers;

@@ -105,6 +105,7 @@ class JobSums {
 
   void run();
   bool is_ending();
+  const char* secret() const;
   bool open();
   bool attach();
   void close();

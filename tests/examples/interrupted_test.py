@@ -1,7 +1,8 @@
-"""A worker of digits-train that is interrupted: it fails, and its peer and its server hear why. Embedded engines, no root.
+"""digits-train as a program. A worker that is interrupted fails, and its peer and its server hear why. Embedded engines, no root.
 
 usage: interrupted_test.py DIGITS_TRAIN
 """
+import os
 import random
 import signal
 import subprocess
@@ -65,6 +66,14 @@ class Interrupted(unittest.TestCase):
         self.check(self.server, 143, "digits-train: interrupted by SIGTERM")
         for worker in self.workers:
             self.check(worker, 1, r"server 0 of 1 \(.*\)")
+
+
+class Secrets(unittest.TestCase):
+    def test_a_file_that_is_not_there(self):
+        said = subprocess.run([TRAINER, "--mode", "embedded", "--listen", "127.0.0.1", "--rendezvous", "127.0.0.1:1"],
+                              env={**os.environ, "MERCURY_SECRET_FILE": "/nowhere"}, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("MERCURY_SECRET_FILE: expected a readable file with the secret", said.stderr)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,10 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -45,8 +48,8 @@ std::string free_address() {
 // Serves one job after another, as a daemon does.
 class SumServer {
  public:
-  explicit SumServer(std::string address)
-      : address_(std::move(address)), thread_([this] { run(); }) {}
+  explicit SumServer(std::string address, const char* secret = nullptr)
+      : address_(std::move(address)), secret_(secret), thread_([this] { run(); }) {}
   ~SumServer() {
     ends_ = true;
     thread_.join();
@@ -70,6 +73,7 @@ class SumServer {
     mercury_job_options options;
     mercury_job_options_init(&options, sizeof options);
     options.name = kName;
+    options.secret = secret_;
     options.role = MERCURY_ROLE_SERVER;
     options.workers = kWorkers;
     options.servers = 1;
@@ -84,6 +88,7 @@ class SumServer {
   }
 
   const std::string address_;
+  const char* const secret_;
   std::atomic<bool> ends_{false};
   std::thread thread_;
 };
@@ -132,6 +137,12 @@ class SumsWorker {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return !warnings_.empty() || !failure_.empty(); });
     EXPECT_EQ(failure_, "");
+  }
+
+  std::string failure() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !failure_.empty(); });
+    return failure_;
   }
 
   // What all elements of the sums are, or why there is none.
@@ -328,6 +339,35 @@ TEST(JobSums, ADaemonThatIsNotThereYetIsAwaited) {
     EXPECT_NE(alone.warnings().find("cannot attach to Mercury"), std::string::npos);
   }
   ::unsetenv("MERCURY_SOCKET");
+}
+
+TEST(JobSums, TheSecretMayBeInAFile) {
+  const std::string path = testing::TempDir() + "mercury-secret-" + std::to_string(::getpid());
+  std::ofstream(path) << "sesame\n";
+  const std::map<std::string, std::string> variables{
+      {"DMLC_ROLE", "worker"},           {"DMLC_NUM_WORKER", "2"},   {"DMLC_NUM_SERVER", "1"},
+      {"DMLC_PS_ROOT_URI", "127.0.0.1"}, {"DMLC_PS_ROOT_PORT", "1"}, {"MERCURY_SECRET_FILE", path},
+      {"MERCURY_LISTEN", "127.0.0.1"}};
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  {
+    const std::string address = free_address();
+    SumServer server(address, "sesame");
+    SumsWorker first(address, 0);
+    SumsWorker second(address, 1);
+    first.push(3, 1);
+    second.push(3, 2);
+    EXPECT_EQ(first.pull({3}), Floats{3});
+  }
+  std::remove(path.c_str());
+  {
+    SumsWorker alone("127.0.0.1:1", 0);
+    EXPECT_NE(alone.failure().find("MERCURY_SECRET_FILE: expected a readable file"),
+              std::string::npos)
+        << alone.failure();
+  }
+  for (const auto& [name, value] : variables) {
+    if (name != "MERCURY_LISTEN") ::unsetenv(name.c_str());
+  }
 }
 
 TEST_F(JobSumsTest, AServerThatIsStartedAgainCostsNoSum) {
