@@ -1,6 +1,7 @@
 #include "transport/flow/adaptive_window.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 namespace {
@@ -42,6 +43,7 @@ void AdaptiveWindow::note_rtt(const AckSample& sample) noexcept {
   const uint64_t at_most_ns = std::max(sample.rtt_ns, sample.rtt_most_ns);
   if (sample.now_ns - period_began_ns_ >= kBasePeriodNs) {
     period_began_ns_ = sample.now_ns;
+    marks_seen_ = std::exchange(marked_lately_, false);
     previous_base_rtt_ns_ = base_rtt_ns_;
     base_rtt_ns_ = at_most_ns;
   }
@@ -58,7 +60,7 @@ void AdaptiveWindow::on_ack(const AckSample& sample) noexcept {
   round_.marked += std::min(sample.marked, sample.packets);
   round_.most_in_flight_bytes = std::max(round_.most_in_flight_bytes, sample.in_flight_bytes);
   loss_share_ *= 1 - std::min(0.5, kLossGain * sample.packets);
-  marks_seen_ = marks_seen_ || sample.marked > 0;
+  if (sample.marked > 0) marks_seen_ = marked_lately_ = true;
   if (sample.newest_sent_ns < round_began_ns_) return;
   end_round();
   round_ = RoundSeen();

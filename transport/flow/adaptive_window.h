@@ -2,10 +2,10 @@
 //
 // Signals, in this order of trust: the share of frames that the network marked (ECN); the queueing
 // delay, where even the fastest packet of a round trip waited longer than the target; loss. The
-// first two come before queues overflow. Loss alone is believed where the path has never marked
-// anything and packets waited, or where an eighth of all packets are lost: random loss of a few
-// per cent is repaired, not obeyed. Because marks and delay are obeyed at once and windows go down
-// to a fraction of a frame, Mercury yields to traffic that fills queues.
+// first two come before queues overflow. Loss alone is believed where the path has marked nothing
+// for a minute or two and packets waited, or where an eighth of all packets are lost: random loss
+// of a few per cent is repaired, not obeyed. Because marks and delay are obeyed at once and windows
+// go down to a fraction of a frame, Mercury yields to traffic that fills queues.
 //
 // Start: kFirstBytes, doubled per round trip until the first sign of congestion. Increase:
 // one frame per round trip (an eighth of one while the window is below a frame), doubled each round
@@ -76,11 +76,12 @@ class AdaptiveWindow {
   uint32_t clean_rounds_ = 0;
   bool starting_ = true;
   bool marks_seen_ = false;  // the path marks, so what it drops it drops for another reason
+  bool marked_lately_ = false;
   double share_ = 0;
   double loss_share_ = 0;  // of the last hundred packets or so
   RoundSeen round_;
   uint64_t round_began_ns_ = 0;
-  // Two periods, so that a path that got longer is believed after two of them.
+  // Two periods, so that a path that got longer, or is another one, is believed after two of them.
   uint64_t base_rtt_ns_ = ~uint64_t{0};
   uint64_t previous_base_rtt_ns_ = ~uint64_t{0};
   uint64_t period_began_ns_ = 0;

@@ -143,6 +143,25 @@ TEST_F(AdaptiveWindowTest, OnAPathThatMarksLossIsObeyedOnlyInMasses) {
   EXPECT_LT(window.window_bytes(), before / 2);
 }
 
+TEST_F(AdaptiveWindowTest, APathThatIsAnotherAndMarksNothingIsBelievedInTime) {
+  rounds(4);
+  round(0.1);
+  const auto seconds = [this](int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ns += 1'000'000'000;
+      round(0, 0, 0, false);
+    }
+  };
+  seconds(50);
+  uint64_t before = window.window_bytes();
+  round(0, 0.05, 200'000);
+  EXPECT_GE(window.window_bytes(), before) << "it may still be the path that marks";
+  seconds(80);
+  before = window.window_bytes();
+  round(0, 0.05, 200'000);
+  EXPECT_LT(window.window_bytes(), before * 8 / 10);
+}
+
 TEST_F(AdaptiveWindowTest, SilenceBeginsAnew) {
   rounds(6);
   const uint64_t before = window.window_bytes();
