@@ -192,6 +192,12 @@ class HostsTest(unittest.TestCase):
                 if device == "af_xdp":  # one queue: the second engine is fed by hand-off
                     self.assertGreater(sum(engine["handoffs"] for engine in self.site.counters("s0")), 0)
 
+    def test_hosts_with_different_numbers_of_engines(self):
+        for workers, servers in ((1, 2), (2, 1)):
+            with self.subTest(workers=workers, servers=servers):
+                self.star(self.ethdev("af_packet", engines=workers), self.ethdev("af_packet", engines=servers))
+                self.assertEqual(len(self.site.engines("s0", "status")), servers)
+
     def test_one_core(self):
         self.star(self.ethdev("af_packet"), self.ethdev("af_packet"), prefix=("taskset", "-c", "0"))
 

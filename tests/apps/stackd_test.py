@@ -450,6 +450,21 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(worker.returncode, 0, out)
         self.assertRegex(out, "verified.* 0 wrong")
 
+    def test_where_no_memory_may_be_locked_it_says_so_once(self):
+        program = f"{self.folder.name}/unlocked"
+        without = "setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock" if os.getuid() == 0 else ""
+        with open(program, "w") as file:
+            file.write(f'#!/bin/sh\nexec {without} "{STACKD}" "$@"\n')
+        os.chmod(program, 0o755)
+        daemon = Daemon(program, CTL, self.folder.name, config(self.folder.name, self.address))
+        self.addCleanup(daemon.stop, signal.SIGKILL)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_MEMLOCK, (65536, 65536))  # its ports have what they need
+        for _ in range(2):
+            self.check_sums(self.replay(daemon, [self.address], 0, "--iterations", "2"))
+        said = [line for line in daemon.log().splitlines() if "programs' memory may be swapped" in line]
+        self.assertEqual(len(said), 1, daemon.log())
+        self.assertIn("LimitMEMLOCK=infinity", said[0])
+
     def test_hosts_that_serve_and_work_at_once(self):
         addresses = [self.address, some_address()]
         daemons = [Daemon(STACKD, CTL, self.folder.name, config(self.folder.name, ip, name=f"host{i}"))
