@@ -19,7 +19,8 @@ and far apart a second later, which changes either program by more than two. Wit
 pairs of runs count that had the cores equally far apart before, between and after; each distance has a
 row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
 instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
-has them ("--seals encrypted": and payloads are encrypted), and no loop runs.
+has them ("--seals encrypted": and payloads are encrypted), and no loop runs. With --before BUILD the first of each pair is
+the Mercury of another build directory, such as that of an older commit, and no loop runs either.
 
 With --payload 64 frames carry so much, and what counts is how many: millions with payload that each end receives in a
 second, as many as it sends. Mercury is then one engine at each end with its program's calls on the same thread
@@ -179,14 +180,14 @@ class Place:
 
 
 class Bench:
-    def __init__(self, options, folder):
-        build = pathlib.Path(options.build)
+    def __init__(self, options, folder, build):
+        build = pathlib.Path(build)
         self.folder = build / "benchmarks" / "goodput"
         self.stackd = build / "apps" / "stackd" / "mercury-stackd"
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
-        built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client",
-                   self.folder / "engine_loop", self.folder / "core_distance")
+        built.need(self.stackd, self.ctl, self.folder / "goodput_client")
         self.scratch = pathlib.Path(folder)
+        self.open_jobs = "[jobs]\nopen = true\n" if self.knows("[jobs]\nopen = true\n") else ""
         self.seconds, self.payload, self.seals = options.seconds, options.payload, options.seals
         cores = sorted(os.sched_getaffinity(0))[:2]
         self.cores = cores if options.pin else []
@@ -194,6 +195,13 @@ class Bench:
         self.distance_command = [str(part) for part in (self.folder / "core_distance", *cores)]
         self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
+
+    def knows(self, words):
+        """A release before that had no such key serves open jobs."""
+        path = self.scratch / "known.toml"
+        path.write_text(f'[port]\nkind = "uring"\naddress = ["127.0.0.1/8"]\n{words}', encoding="utf-8")
+        checked = subprocess.run([self.stackd, "--config", path, "--check"], check=False, capture_output=True, text=True)
+        return checked.returncode == 0 or "open" not in checked.stderr
 
     def core_distance(self):
         """None on a machine of one core."""
@@ -247,7 +255,7 @@ class Bench:
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
             f'[engine]\ncores = {self.cores[side:side + 1]}\n{self.scheduling}'
-            f'[attach]\nsocket = "{path}.sock"\n[jobs]\nopen = true\n{authentication}', encoding="utf-8")
+            f'[attach]\nsocket = "{path}.sock"\n{self.open_jobs}{authentication}', encoding="utf-8")
         start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
                                   stdout=subprocess.DEVNULL)
         try:
@@ -276,7 +284,7 @@ class Bench:
         counters = [self.counters(side) for side in (0, 1)]
         report["retransmits"] = sum(of["retransmits"] for of in counters)
         for counter, where in (("sessions_sealed", ("required", "encrypted")), ("sessions_encrypted", ("encrypted",))):
-            if any((of[counter] > 0) != (authentication in where) for of in counters):
+            if any((of.get(counter, 0) > 0) != (authentication in where) for of in counters):
                 raise Failed(f"authentication = {authentication}, and {counter} is {counters[0][counter]}")
         for process in daemons:
             process.terminate()
@@ -347,11 +355,13 @@ def summary(values):
     return {"median": middle, "spread": (max(values) - min(values)) / middle, "runs": values}
 
 
-def measure(bench, name, options):
+def measure(bench, before, name, options):
+    """`before`: of another build, or None."""
     kind, mtu = SETTINGS[name]
     with contextlib.ExitStack() as stack:
         place = Place(kind, mtu, stack)
-        stack.callback(bench.programs.end_all)  # before the hosts that they run on go
+        for each in filter(None, (bench, before)):
+            stack.callback(each.programs.end_all)  # before the hosts that they run on go
         testpmd = None
         if kind != "uring" and not options.no_testpmd:
             testpmd = bench.testpmd(place)
@@ -359,6 +369,7 @@ def measure(bench, name, options):
             pairs = Pairs(options.steady)
             distance = bench.core_distance()
             programs = {"without seals": bench.plain, "with seals": bench.sealed} if options.seals else \
+                {"before": before.mercury, "Mercury": bench.mercury} if before else \
                 {"checked": bench.checked, "reference": bench.reference, "Mercury": bench.engine if options.payload else bench.mercury}
             handled = []
             for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
@@ -441,10 +452,17 @@ def print_row(row, payload):
 FIELDS = ["port", "mtu", "working_set_mb", "cores", "runs", "reference_mbps", "reference_spread_percent", "mercury_mbps",
           "mercury_spread_percent", "ratio", "testpmd_mbps"]
 SEALS_FIELDS = ["what", "plain_mbps", "sealed_mbps", "ratio", "ns"]
+BEFORE_FIELDS = ["before", "port", "mtu", "working_set_mb", "cores", "before_mbps", "mercury_mbps", "ratio"]
 
 
-def records(row, seals=None):
-    """A measured row in docs/records/goodput.csv, or with --seals each of its pairs in seals.csv."""
+def records(row, seals=None, before=None):
+    """A measured row in docs/records/goodput.csv, or each of its pairs: with --seals in seals.csv, beside another commit in before.csv."""
+    if before:
+        kind, mtu = SETTINGS[row["setting"]]
+        for then, now, ratio in zip(row["reference"]["runs"], row["mercury"]["runs"], row["ratios"]):
+            yield dict(zip(BEFORE_FIELDS, (before, kind, mtu, WORKING_SETS[row["working_set"]] // 10**6, row["cores"], f"{then / 1e6:.0f}",
+                                           f"{now / 1e6:.0f}", f"{ratio:.4f}")))
+        return
     if seals:
         what = row["setting"] + ("" if seals == "required" else f"-{seals}")
         for plain, sealed, ratio in zip(row["reference"]["runs"], row["mercury"]["runs"], row["ratios"]):
@@ -476,12 +494,15 @@ def parse():
                              f"{TRIES_PER_STEADY_RUN} times as many)")
     parser.add_argument("--seals", nargs="?", const="required", choices=("required", "encrypted"),
                         help="Mercury without and with authenticated, or encrypted, frames")
+    parser.add_argument("--before", type=pathlib.Path, metavar="BUILD", help="another build's Mercury instead of the loop")
     parser.add_argument("--payload", type=int, default=0, help="bytes: of frames, whose number counts then, through the engine alone")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if options.payload and (options.seals or options.window):
-        parser.error("--payload measures the engine without daemons: neither --seals nor --window")
+    if options.payload and (options.seals or options.window or options.before):
+        parser.error("--payload measures the engine without daemons: not with --seals, --window or --before")
+    if options.seals and options.before:
+        parser.error("--seals, --before: one of them")
     if options.payload and options.record:
         parser.error("--record: frames are not recorded, so not with --payload")
     if options.payload and (options.payload < 8 or options.payload % 8 or options.payload > 1024):
@@ -507,20 +528,22 @@ def parse():
 def main():
     options = parse()
     if options.record:
-        recording.check(options.record, SEALS_FIELDS if options.seals else FIELDS)
+        recording.check(options.record, SEALS_FIELDS if options.seals else BEFORE_FIELDS if options.before else FIELDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up, as Ctrl-C does
     rows, failed = [], False
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
-    bench = Bench(options, folder.name)
+    bench = Bench(options, folder.name, options.build)
+    built.need(*(bench.folder / name for name in ("reference_loop", "engine_loop", "core_distance")))
+    before = Bench(options, folder.name, options.before) if options.before else None
     first, second = ("no seals", {"required": "seals"}.get(options.seals, options.seals)) if options.seals else \
-        ("reference", "Mercury")
+        ("before" if before else "reference", "Mercury")
     unit = f"M frames/s of {options.payload} B" if options.payload else "MB/s of payload"
     print(f"{unit:<23}{first:>16}{second:>16}{'ratio':>9}{'checked':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
     try:
         for name in options.settings:
             try:
-                for row in measure(bench, name, options):
+                for row in measure(bench, before, name, options):
                     rows.append(row)
                     print_row(row, options.payload)
             except (Failed, LabError) as why:
@@ -535,7 +558,9 @@ def main():
                    "rows": rows}, file, indent=1)
         file.write("\n")
     if options.record and rows:
-        recording.append(options.record, [record for row in rows for record in records(row, options.seals)])
+        # A build stands in its checkout.
+        commit = options.before and (recording.git("rev-parse", "--short=7", "HEAD", root=options.before.resolve().parent) or "unknown")
+        recording.append(options.record, [record for row in rows for record in records(row, options.seals, commit)])
     return 1 if failed else 0
 
 

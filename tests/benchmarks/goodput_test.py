@@ -108,8 +108,14 @@ class GoodputFiguresTest(unittest.TestCase):
             self.assertEqual([*first.values()], [what, "1000", "500", "0.5000", ""])
             self.assertEqual([*second.values()], [what, "2000", "2000", "1.0000", ""])
 
+    def test_beside_another_commit_each_pair_is(self):
+        first, second = goodput.records(self.ROW, before="1234567")
+        self.assertEqual([*first], goodput.BEFORE_FIELDS)
+        self.assertEqual([*first.values()], ["1234567", "memif", 1500, 256, "apart", "1000", "500", "0.5000"])
+        self.assertEqual(second["ratio"], "1.0000")
+
     def test_files_that_are_there_have_these_columns(self):
-        for name, fields in (("goodput.csv", goodput.FIELDS), ("seals.csv", goodput.SEALS_FIELDS)):
+        for name, fields in (("goodput.csv", goodput.FIELDS), ("seals.csv", goodput.SEALS_FIELDS), ("before.csv", goodput.BEFORE_FIELDS)):
             goodput.recording.check(ROOT / "docs" / "records" / name, fields)
 
 
@@ -124,6 +130,8 @@ class CommandTest(unittest.TestCase):
     def test_what_cannot_be_is_refused_with_a_reason(self):
         for program, words, why in ((goodput, ("--payload", "64", "--seals"), "without daemons"),
                                     (goodput, ("--payload", "64", "--record", "x"), "not with --payload"),
+                                    (goodput, ("--payload", "64", "--before", "x"), "without daemons"),
+                                    (goodput, ("--seals", "--before", "x"), "one of them"),
                                     (goodput, ("--seals", "on"), "invalid choice"), (goodput, ("--payload", "60"), "whole words"),
                                     (urgent_wire, ("--loads", "2"), "0 to 1"), (urgent_wire, ("--bytes", "9000"), "4 to 1024"),
                                     (urgent_wire, ("--mtu", "500"), "1280 to 9000"), (wire_cost, ("--mbit", "0"), "1 or more"),
@@ -139,6 +147,14 @@ class QuickTest(unittest.TestCase):
         self.assertGreater(min(row["engine_frames_per_s"]["median"], row["mercury"]["median"]), 0)
         self.assertIn("M frames/s of 64 B", done.stdout)
         self.assertIn("; all frames ", done.stdout)
+
+
+    def test_another_build_is_the_first_of_each_pair(self):
+        report, done = report_of("goodput.py", "--quick", "--before", BUILD)
+        (row,) = report["rows"]
+        self.assertEqual(row["ratio"], row["mercury"]["median"] / row["reference"]["median"])
+        self.assertRegex(done.stdout, r"before +Mercury +ratio")
+        self.assertIn("before ", done.stderr)
 
 
 class HostsTest(unittest.TestCase):
