@@ -106,7 +106,7 @@ const ConfigRow kRows[] = {
     {"jobs", "serve", &C::serve, Unit::kNone, 0, 0, nullptr, "sum gradients for jobs on this host"},
     {"jobs", "open", &C::open_jobs, Unit::kNone, 0, 0, nullptr,
      "serve jobs without a secret that no [[job]] names: whoever reaches this host's UDP ports "
-     "then uses its memory for sums, and up to three quarters of its jobs and sessions"},
+     "then uses up to half of its memory for sums, and three quarters of its jobs and sessions"},
     {"jobs", "networks", &C::job_networks, Unit::kNone, 0, 0, nullptr,
      "whose hosts an open job may have this one invite as servers"},
     {"jobs", "max_jobs", &C::max_jobs, Unit::kNone, 1, 1024, nullptr, "jobs at a time"},
