@@ -2,29 +2,19 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "apps/interruption.h"
 #include "transport/base/secret_file.h"
 
 namespace mercury {
-namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-}  // namespace
 
 Status take_launcher(MemberOptions& member) {
   mercury_job_options job;
   mercury_job_options_init(&job, sizeof job);
   const int status = mercury_job_options_from_env(&job);
   if (status == -ENOENT) {
-    Result<std::string> secret =
-        read_secret(variable("MERCURY_SECRET"), variable("MERCURY_SECRET_FILE"));
+    Result<std::string> secret = secret_of_environment();
     if (!secret) return secret.error();
     member.secret = std::move(*secret);
     return {};

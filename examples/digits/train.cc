@@ -115,18 +115,9 @@ void run_reference(const Options& options, const digits::Data& data) {
   std::printf("test accuracy %.1f %%\n", 100 * model.accuracy(data.test));
 }
 
-std::string secret_of_job() {
-  const auto variable = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  mercury::Result<std::string> secret =
-      mercury::read_secret(variable("MERCURY_SECRET"), variable("MERCURY_SECRET_FILE"));
-  if (!secret) digits::fail(secret.error().message);
-  return *secret;
-}
-
 void open_job(const Options& options, mercury_context** context, mercury_job** job) {
+  const mercury::Result<std::string> secret = mercury::secret_of_environment();
+  if (!secret) digits::fail(secret.error().message);
   mercury_attach_options attach;
   mercury_attach_options_init(&attach, sizeof attach);
   if (options.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
@@ -136,8 +127,7 @@ void open_job(const Options& options, mercury_context** context, mercury_job** j
   mercury_job_options open;
   mercury_job_options_init(&open, sizeof open);
   open.name = options.job.c_str();
-  const std::string secret = secret_of_job();
-  open.secret = secret.empty() ? nullptr : secret.c_str();
+  open.secret = secret->empty() ? nullptr : secret->c_str();
   open.role = options.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   open.rank = options.rank;
   open.workers = options.workers;

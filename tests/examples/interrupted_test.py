@@ -71,7 +71,7 @@ class Interrupted(unittest.TestCase):
 class Secrets(unittest.TestCase):
     def test_a_file_that_is_not_there(self):
         said = subprocess.run([TRAINER, "--mode", "embedded", "--listen", "127.0.0.1", "--rendezvous", "127.0.0.1:1"],
-                              env={**os.environ, "MERCURY_SECRET_FILE": "/nowhere"}, capture_output=True, text=True, timeout=LIMIT_S)
+                              env={**os.environ, "MERCURY_SECRET": "", "MERCURY_SECRET_FILE": "/nowhere"}, capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual(said.returncode, 1)
         self.assertIn("MERCURY_SECRET_FILE: expected a readable file with the secret", said.stderr)
 

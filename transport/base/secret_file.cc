@@ -1,6 +1,7 @@
 #include "transport/base/secret_file.h"
 
 #include <array>
+#include <cstdlib>
 #include <fstream>
 
 namespace mercury {
@@ -29,6 +30,14 @@ Result<std::string> read_secret(std::string_view secret, std::string_view file) 
   Result<std::string> read = read_secret_file(std::string(file));
   if (!read) return Error(read.error().code, "MERCURY_SECRET_FILE: " + read.error().message);
   return read;
+}
+
+Result<std::string> secret_of_environment() {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string_view(value != nullptr ? value : "");
+  };
+  return read_secret(variable("MERCURY_SECRET"), variable("MERCURY_SECRET_FILE"));
 }
 
 }  // namespace mercury
