@@ -65,6 +65,7 @@ JobSums::JobSums(FindPlace find_place, Say warn, Say fail)
       fail_(std::move(fail)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) fail_("no eventfd: " + std::generic_category().message(errno));
+  read_secret();
   thread_ = std::thread(&JobSums::run, this);
 }
 
@@ -187,14 +188,18 @@ bool JobSums::attach() {
 }
 
 // The library reads the file, which needs ps-lite's variables beside it; without a file they need
-// not be the environment's.
-const char* JobSums::secret() const {
-  const char* const file = std::getenv("MERCURY_SECRET_FILE");
-  if (file == nullptr || *file == '\0') return std::getenv("MERCURY_SECRET");
+// not be the environment's. Once: the file may go while jobs are opened again.
+void JobSums::read_secret() {
+  const auto set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  secret_ = set("MERCURY_SECRET");
+  if (*set("MERCURY_SECRET_FILE") == '\0') return;
   mercury_job_options said;
   mercury_job_options_init(&said, sizeof said);
-  if (mercury_job_options_from_env(&said) != 0) fail_(mercury_last_error());
-  return said.secret;
+  if (mercury_job_options_from_env(&said) != 0) return fail_(mercury_last_error());
+  if (said.secret != nullptr) secret_ = said.secret;
 }
 
 bool JobSums::open() {
@@ -202,7 +207,7 @@ bool JobSums::open() {
   mercury_job_options options;
   mercury_job_options_init(&options, sizeof options);
   options.name = place_.name.c_str();
-  options.secret = secret();
+  options.secret = secret_.empty() ? nullptr : secret_.c_str();
   options.role = MERCURY_ROLE_WORKER;
   options.rank = place_.rank;
   options.workers = place_.workers;

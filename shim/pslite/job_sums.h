@@ -105,7 +105,7 @@ class JobSums {
 
   void run();
   bool is_ending();
-  const char* secret() const;
+  void read_secret();
   bool open();
   bool attach();
   void close();
@@ -130,6 +130,7 @@ class JobSums {
 
   const FindPlace find_place_;
   const Say warn_, fail_;
+  std::string secret_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -351,14 +351,19 @@ TEST(JobSums, TheSecretMayBeInAFile) {
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   {
     const std::string address = free_address();
-    SumServer server(address, "sesame");
+    auto server = std::make_unique<SumServer>(address, "sesame");
     SumsWorker first(address, 0);
     SumsWorker second(address, 1);
     first.push(3, 1);
     second.push(3, 2);
     EXPECT_EQ(first.pull({3}), Floats{3});
+    std::remove(path.c_str());  // it was read, and jobs go on being opened with it
+    server.reset();
+    server = std::make_unique<SumServer>(address, "sesame");
+    first.push(3, 10);
+    second.push(3, 20);
+    EXPECT_EQ(first.pull({3}), Floats{30});
   }
-  std::remove(path.c_str());
   {
     SumsWorker alone("127.0.0.1:1", 0);
     EXPECT_NE(alone.failure().find("MERCURY_SECRET_FILE: expected a readable file"),
