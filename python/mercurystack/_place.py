@@ -15,6 +15,7 @@ from mercurystack._work import GroupError
 
 SERVERS = "MERCURY_GROUP_SERVERS"
 _PORTS = range(10000, 30000)  # below those that Kubernetes gives to services
+_TRIES = 64
 _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"  # of IPv6, too
 
 
@@ -69,23 +70,31 @@ def own_place() -> str:
 
 
 def _free_port(host: str) -> int:
-    """None of those that the kernel gives to who asks for any: the group's first rank listens there when all have been told, and by then
-    such a one may be another program's. Where there are no others, one of these."""
-    with open(_RANGE, encoding="ascii") as file:
-        low, high = map(int, file.read().split())
-    others = [port for port in _PORTS if not low <= port <= high]
-    random.SystemRandom().shuffle(others)
+    """None of those that the kernel gives to who asks for any, where it leaves some: the group's first rank listens there when all have
+    been told, and by then such a one may be another program's."""
+    others = _never_given()
     while True:
         port = others.pop() if others else 0
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.bind((host, port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE or port == 0:
+            except OSError:  # somebody has it, or this process may not
+                if port == 0:
                     raise
                 continue
             free: int = probe.getsockname()[1]
             return free
+
+
+def _never_given() -> list[int]:
+    """Some ports, by chance; none where the kernel does not say, or gives all."""
+    try:
+        with open(_RANGE, encoding="ascii") as file:
+            low, high = map(int, file.read().split())
+    except (OSError, ValueError):
+        return []
+    ports = [port for port in _PORTS if not low <= port <= high]
+    return random.SystemRandom().sample(ports, min(len(ports), _TRIES))
 
 
 def told(store: Any, key: str, rank: int, size: int, timeout: datetime.timedelta) -> str:

@@ -1,5 +1,6 @@
 """Programs that a test starts beside each other, as a launcher does."""
 import concurrent.futures
+import errno
 import os
 import random
 import signal
@@ -11,42 +12,47 @@ import unittest
 # Of what tests start, too, where a shell has started these in its background, and so without it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
 AT_A_TIME = 4
 
 
 def free_port(kind=socket.SOCK_DGRAM):
-    """None of those that the kernel gives to who asks for any: a program that is started later listens there."""
+    """For a program that is started later; usually none of those that the kernel gives to who asks for any."""
     while True:
         port = random.SystemRandom().randrange(10000, 30000)
         with socket.socket(socket.AF_INET, kind) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
                 continue
             return port
 
 
-def run_some_at_a_time(module):
-    """As unittest.main() for tests that wait most of the time; returns the program's status."""
+def run_some_at_a_time(module, alone=()):
+    """Runs tests that wait most of the time, those of the names in `alone` after the others; returns the program's status. Fixtures of classes
+    and modules are not run. Arguments are names of tests."""
     def each(suite):
         for one in suite:
             yield from each(one) if isinstance(one, unittest.TestSuite) else (one,)
 
-    def result_of(test):
+    def wrong_with(test):
         result = unittest.TestResult()
         test.run(result)
-        return result
+        wrong = result.errors + result.failures + [(one, "succeeds") for one in result.unexpectedSuccesses]  # a test's parts each have one
+        skipped = "".join(f", skipped: {why}" for _, why in result.skipped)
+        print(f"{test.id()} {'FAILED' if wrong else 'ok'}{skipped}", *(f"{part}\n{why}" for part, why in wrong), sep="\n", flush=True)
+        return bool(wrong)
 
     loader, names = unittest.TestLoader(), sys.argv[1:]
+    if any(name.startswith("-") for name in names):
+        print(f"{sys.argv[0]}: expected names of tests, got {' '.join(names)}", file=sys.stderr)
+        return 2
     tests = list(each(loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)))
-    failed = 0
+    is_alone = lambda test: test.id().rpartition(".")[2] in alone
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as runners:
-        for test, result in zip(tests, runners.map(result_of, tests)):
-            wrong = result.errors + result.failures  # a test's parts each have one
-            failed += bool(wrong)
-            skipped = "".join(f", skipped: {why}" for _, why in result.skipped)
-            print(f"{test.id()} {'FAILED' if wrong else 'ok'}{skipped}", *(f"{part}\n{why}" for part, why in wrong), sep="\n", flush=True)
+        failed = sum(runners.map(wrong_with, (test for test in tests if not is_alone(test))))
+    failed += sum(map(wrong_with, filter(is_alone, tests)))
     print(f"{len(tests)} tests, {failed} failed")
     return 1 if failed or not tests else 0
 
