@@ -227,10 +227,32 @@ TEST(Ledger, TellsSumsFromWhatLooksLikeOne) {
   EXPECT_TRUE(ledger.check(0, 0, 1, mixed, company, {}));
   EXPECT_TRUE(ledger.check(0, 0, 2, mixed, company, {}));
   EXPECT_TRUE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 0));
-  EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 1)) << "one came damaged";
   std::copy(data[2][0].begin(), data[2][0].begin() + 20, mixed.begin());
   EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company, 0))
       << "half gradient, half sum";
+}
+
+TEST(Ledger, KnowsHowManyChunksAreDamaged) {
+  Scenario scenario;
+  scenario.hosts.resize(1);
+  JobPlan job;
+  job.worker_hosts = {0};
+  job.tensors.push_back({0, 2'000, Dtype::kI32, ReduceOp::kSum, 0, false});
+  scenario.jobs.push_back(job);
+  Ledger ledger(scenario);
+  ASSERT_EQ(ledger.enrol(0, 0), 0U);
+  std::vector<std::byte> memory(8'000);
+  ledger.contribute(0, 0, 0, 0, 1, memory);
+  const auto holds = [&](uint64_t damaged) {
+    return !ledger.check_unfinished(0, 0, 0, 0, 1, memory, Ledger::Company(1), damaged);
+  };
+  EXPECT_TRUE(holds(0));
+  for (const size_t at : {400, 404, 1'500}) memory[at] ^= std::byte{1};  // of one frame
+  EXPECT_FALSE(holds(0));
+  EXPECT_TRUE(holds(1));
+  memory[7'000] ^= std::byte{1};
+  EXPECT_FALSE(holds(1));
+  EXPECT_TRUE(holds(2));
 }
 
 // A second instance of a rank contributes other numbers, and one job is of one instance.

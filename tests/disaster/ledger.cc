@@ -241,10 +241,14 @@ std::optional<std::string> Ledger::check_unfinished(uint32_t job, uint32_t rank,
   company[rank] = instance;
   if (elements_differ(job)) company.assign(company.size(), std::nullopt);
   const Absent anyone{scenario_.jobs[job].quorum > 0 ? ~uint64_t{0} : 0, 0};
-  // A chunk is what one frame takes: elements further apart are of several.
-  size_t frame_bytes = 0;
-  for (const HostPlan& host : scenario_.hosts) {
-    frame_bytes = std::max<size_t>(frame_bytes, host.mtu_bytes);
+  // A chunk is no longer than the frames of any member's host: elements further apart are of
+  // several.
+  const JobPlan& job_plan = scenario_.jobs[job];
+  size_t frame_bytes = HostPlan().mtu_bytes;
+  for (const auto* hosts : {&job_plan.worker_hosts, &job_plan.server_hosts}) {
+    for (const uint32_t host : *hosts) {
+      frame_bytes = std::min<size_t>(frame_bytes, scenario_.hosts[host].mtu_bytes);
+    }
   }
   uint64_t chunks = 0;
   size_t next = 0;

@@ -216,6 +216,7 @@ void DisasterProgram::start_round(uint32_t t) {
   }
   ++tensor.round;
   tensor.absent = {0, plan_.quorum > 0 ? ~uint64_t{0} : 0};
+  tensor.damaged = host().total(Counter::kDropPayloadCrc);
   around_.ledger().contribute(job_, rank_, instance_, t, tensor.round, tensor.memory->bytes());
   const bool split = plan_.tensors[t].split;
   tensor.phase = split ? Phase::kPushing : Phase::kExchanging;

@@ -113,6 +113,7 @@ class DisasterProgram {
     uint64_t ready_ns = 0;
     bool exchanged = false;  // a round of it is complete
     Ledger::Absent absent;   // in jobs with a quorum, as the engines say
+    uint64_t damaged = 0;    // payloads that its host had dropped when the round began
   };
   struct Operation {
     uint32_t tensor = 0;

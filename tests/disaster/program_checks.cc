@@ -15,12 +15,13 @@ void DisasterProgram::check_sum(uint32_t t) {
 }
 
 // A sum is written before its CRC is known: one that came damaged stands there until it comes
-// again, which it does not if the job fails before. In no other chunk anything else may stand; of a
-// host that is down nobody knows.
+// again, which it does not if the job fails before. No more chunks may be neither than payloads
+// came damaged meanwhile; of a host that is down nobody knows how many.
 void DisasterProgram::check_failed(uint32_t t) {
   if (scenario_.corrupts() && !host().up()) return;
-  const uint64_t damaged = scenario_.corrupts() ? host().total(Counter::kDropPayloadCrc) : 0;
   TensorProgress& tensor = tensors_[t];
+  const uint64_t damaged =
+      scenario_.corrupts() ? host().total(Counter::kDropPayloadCrc) - tensor.damaged : 0;
   if (auto error = around_.ledger().check_unfinished(job_, rank_, instance_, t, tensor.round,
                                                      tensor.memory->bytes(), company_, damaged)) {
     wrong(*error);
