@@ -7,6 +7,14 @@
 #include "transport/wire/crc32c.h"
 
 namespace mercury::fuzz {
+namespace {
+
+// Parts are of what is encrypted already.
+bool hides(const Direction& way, wire::FrameType type) {
+  return way.seal && way.encrypted && type != wire::FrameType::kPart;
+}
+
+}  // namespace
 
 Direction& Ear::direction(const Endpoint& source, const Endpoint& target, uint32_t session) {
   const auto [entry, added] = directions_.try_emplace(Key{target, session});
@@ -47,7 +55,7 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   if (way.seal && wire::is_tagged(header.type)) {
     if (!open_seal(way, bytes, header, payload, buffer)) return;
     ++sealed_frames_;
-    encrypted_frames_ += way.encrypted ? 1 : 0;
+    encrypted_frames_ += hides(way, header.type) ? 1 : 0;
   }
   way.last = header;
   if (wire::is_tagged(header.type)) {
@@ -123,11 +131,6 @@ namespace {
 
 size_t seal_bytes(wire::FrameType type, const Direction* way) {
   return way != nullptr && way->seal && wire::is_tagged(type) ? wire::kSealBytes : 0;
-}
-
-// Parts are of what is encrypted already.
-bool hides(const Direction& way, wire::FrameType type) {
-  return way.seal && way.encrypted && type != wire::FrameType::kPart;
 }
 
 // Of a frame that is right but for its seal. Who may not forge it has no key for one.
