@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,10 @@
 
 namespace mercury::testing {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kPatienceMs = 60'000;  // at most, on a machine that others keep busy
 
 // Tensor 1 of a job of two workers.
 void declare_both(RealJob& job, std::vector<float>& mine, std::vector<float>& other) {
@@ -63,6 +68,7 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   EXPECT_EQ(mine, std::vector<float>(kNumel, 3.0F));
 
   const mercury_handle lost = push_pull(job.job(0), 1);
+  const auto since = std::chrono::steady_clock::now();
   daemon.stop();
   push_pull(job.job(1), 1);
   std::thread request([&] {
@@ -73,8 +79,8 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
     EXPECT_EQ(mercury_alloc(asks, 4096, &memory), -EPIPE);
     EXPECT_TRUE(said({"stands still"}));
   });
-  EXPECT_EQ(mercury_wait(job.job(0), lost, 8'000), -ETIMEDOUT) << "too early";
-  EXPECT_EQ(mercury_wait(job.job(0), lost, 30'000), -EPIPE);
+  EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
+  EXPECT_GE(std::chrono::steady_clock::now() - since, 10s);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   request.join();
   question.join();
@@ -112,9 +118,10 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   ASSERT_EQ(mercury_wait(job.job(1), theirs, MERCURY_FOREVER), 0) << mercury_last_error();
 
   const mercury_handle lost = push_pull(job.job(0), 1);
+  const auto since = std::chrono::steady_clock::now();
   daemon.stop_engine();
-  EXPECT_EQ(mercury_wait(job.job(0), lost, 11'000), -ETIMEDOUT) << "too early";
-  EXPECT_EQ(mercury_wait(job.job(0), lost, 30'000), -EPIPE);
+  EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
+  EXPECT_GE(std::chrono::steady_clock::now() - since, 12s);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   job.detach(0);
   job.detach(1);
