@@ -1,7 +1,7 @@
 """A hostile program and an innocent job on the same daemons: real ones over io_uring on loopback, and
 real programs. No root needed.
 
-usage: hostile_program_test.py STACKD CTL LIBMERCURYSTACK [--seed S] [--measure SECONDS [--row NAME]] [unittest arguments]
+usage: hostile_program_test.py STACKD CTL LIBMERCURYSTACK [--seed S] [--measure SECONDS [--row NAME] [--record FILE]] [unittest arguments]
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
 beside it, in proportion to its speed right before and after beside something harmless that takes as much: a

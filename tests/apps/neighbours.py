@@ -4,10 +4,17 @@ import argparse
 import contextlib
 import os
 import random
+import pathlib
 import statistics
+import sys
 import time
 
 from program import Program
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import recording  # noqa: E402
+
+FIELDS = ["way", "pairs", "median", "least", "most"]
 
 
 def arguments():
@@ -18,7 +25,11 @@ def arguments():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--measure", type=float, default=0)
     parser.add_argument("--row", help="with --measure: only rows with this in their name")
-    return parser.parse_known_args()
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="with --measure: append each row to this CSV file, in docs/records")
+    options, rest = parser.parse_known_args()
+    if options.record:
+        recording.check(options.record, FIELDS)
+    return options, rest
 
 
 class InnocentJob:
@@ -85,6 +96,10 @@ def measured(rows, options, go, pairs, settle_s=0.0):
                     time.sleep(settle_s)
                     rates.append(rate(go, options.measure))
             ratios.append(2 * rates[1] / (rates[0] + rates[2]))
-        least = min(least, statistics.median(ratios))
-        print(f"{name:17} median {statistics.median(ratios):.3f}  of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
+        median = statistics.median(ratios)
+        least = min(least, median)
+        print(f"{name:17} median {median:.3f}  of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
+        if options.record:
+            figures = (f"{ratio:.3f}" for ratio in (median, min(ratios), max(ratios)))
+            recording.append(options.record, [dict(zip(FIELDS, (name, pairs, *figures)))])
     return least

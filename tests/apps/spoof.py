@@ -1,7 +1,7 @@
 """HELLOs and ARP questions of many hosts on a link that are not there, some hundred a second, as whoever is on the link may
-send them. Says "ready", and "done" when all are sent.
+send them, in an order by chance. Says "ready", and "done" when all are sent.
 
-usage: spoof.py INTERFACE MAC ADDRESS PORT NETWORK SOURCES
+usage: spoof.py INTERFACE MAC ADDRESS PORT NETWORK SOURCES SEED
 """
 import ipaddress
 import random
@@ -32,13 +32,13 @@ def who_has(mac, source, wanted):
     return BROADCAST + mac + b"\x08\x06" + struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1) + mac + source + bytes(6) + wanted
 
 
-def main(interface, mac, address, port, network, sources):
+def main(interface, mac, address, port, network, sources, seed):
     server, to = bytes.fromhex(mac.replace(":", "")), ipaddress.ip_address(address).packed
     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     wire.bind((interface, 0))
-    first, generator = int(ipaddress.ip_network(network)[1]), random.Random(1)
+    first, generator = int(ipaddress.ip_network(network)[1]), random.Random(seed)
     print("ready", flush=True)
-    for i in range(int(sources)):
+    for i in generator.sample(range(int(sources)), int(sources)):
         own, source = b"\x02\x5b" + struct.pack(">I", i), ipaddress.ip_address(first + i).packed
         hello = frames.hello(f"spoof-{i}", session=1 + i, nonce=generator.randbytes(16), incarnation=1 + i)
         wire.send(who_has(own, source, to))
