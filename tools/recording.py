@@ -27,12 +27,12 @@ def git(*words, root=ROOT):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def commit():
+def commit(root=ROOT):
     """Of the sources, with a + where they differ from it; documents do not count."""
-    found = git("rev-parse", "--short=7", "HEAD")
+    found = git("rev-parse", "--short=7", "HEAD", root=root)
     if found is None:
         return "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs", root=root)
     return found + ("+" if changed else "")
 
 

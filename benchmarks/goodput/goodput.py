@@ -20,7 +20,8 @@ pairs of runs count that had the cores equally far apart before, between and aft
 row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
 instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
 has them ("--seals encrypted": and payloads are encrypted), and no loop runs. With --before BUILD the first of each pair is
-the Mercury of another build directory, such as that of an older commit, and no loop runs either.
+the Mercury of another build directory, such as that of an older commit, and no loop runs either; every second pair goes the
+other way around.
 
 With --payload 64 frames carry so much, and what counts is how many: millions with payload that each end receives in a
 second, as many as it sends. Mercury is then one engine at each end with its program's calls on the same thread
@@ -187,7 +188,6 @@ class Bench:
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
         built.need(self.stackd, self.ctl, self.folder / "goodput_client")
         self.scratch = pathlib.Path(folder)
-        self.open_jobs = "[jobs]\nopen = true\n" if self.knows("[jobs]\nopen = true\n") else ""
         self.seconds, self.payload, self.seals = options.seconds, options.payload, options.seals
         cores = sorted(os.sched_getaffinity(0))[:2]
         self.cores = cores if options.pin else []
@@ -195,13 +195,6 @@ class Bench:
         self.distance_command = [str(part) for part in (self.folder / "core_distance", *cores)]
         self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
-
-    def knows(self, words):
-        """A release before that had no such key serves open jobs."""
-        path = self.scratch / "known.toml"
-        path.write_text(f'[port]\nkind = "uring"\naddress = ["127.0.0.1/8"]\n{words}', encoding="utf-8")
-        checked = subprocess.run([self.stackd, "--config", path, "--check"], check=False, capture_output=True, text=True)
-        return checked.returncode == 0 or "open" not in checked.stderr
 
     def core_distance(self):
         """None on a machine of one core."""
@@ -255,7 +248,7 @@ class Bench:
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
             f'[engine]\ncores = {self.cores[side:side + 1]}\n{self.scheduling}'
-            f'[attach]\nsocket = "{path}.sock"\n{self.open_jobs}{authentication}', encoding="utf-8")
+            f'[attach]\nsocket = "{path}.sock"\n[jobs]\nopen = true\n{authentication}', encoding="utf-8")
         start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
                                   stdout=subprocess.DEVNULL)
         try:
@@ -371,16 +364,19 @@ def measure(bench, before, name, options):
             programs = {"without seals": bench.plain, "with seals": bench.sealed} if options.seals else \
                 {"before": before.mercury, "Mercury": bench.mercury} if before else \
                 {"checked": bench.checked, "reference": bench.reference, "Mercury": bench.engine if options.payload else bench.mercury}
-            handled = []
+            handled, what_counts = [], list(programs)[-1]
             for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
-                readings, rates = [distance], []
-                for program in programs.values():
-                    report = program(place, WORKING_SETS[label])
+                readings, rates_of, report_of = [distance], {}, {}
+                # Every second pair of two builds goes the other way around.
+                for what in reversed(programs) if before and run % 2 else programs:
+                    report = report_of[what] = programs[what](place, WORKING_SETS[label])
                     if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
-                    rates.append(report["goodput_bytes_per_s"])
+                    rates_of[what] = report["goodput_bytes_per_s"]
                     readings.append(bench.core_distance())
-                handled.append(report.get("frames_per_s"))  # Mercury's
+                rates = [rates_of[what] for what in programs]
+                report = report_of[what_counts]
+                handled.append(report.get("frames_per_s"))
                 distance = readings[-1]
                 where = pairs.add(rates, readings)
                 said = ", ".join(f"{what} {in_unit(rate, options.payload)}" for what, rate in zip(programs, rates))
@@ -487,7 +483,7 @@ def parse():
     parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
     parser.add_argument("--json", help="where the numbers go [goodput.json; with --quick nowhere]")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE",
-                        help="append to this CSV file, such as docs/records/goodput.csv, or with --seals docs/records/seals.csv")
+                        help="append to this CSV file, such as docs/records/goodput.csv, with --seals seals.csv, with --before before.csv")
     parser.add_argument("--pin", action="store_true", help="a core for each end")
     parser.add_argument("--steady", action="store_true",
                         help=f"--pin, and --runs pairs that met cores that stayed where they were (of at most "
@@ -503,6 +499,8 @@ def parse():
         parser.error("--payload measures the engine without daemons: not with --seals, --window or --before")
     if options.seals and options.before:
         parser.error("--seals, --before: one of them")
+    if options.before and options.record and options.before.resolve().parent == ROOT:
+        parser.error("--record, --before: a build in another checkout, whose commit it is called by")
     if options.payload and options.record:
         parser.error("--record: frames are not recorded, so not with --payload")
     if options.payload and (options.payload < 8 or options.payload % 8 or options.payload > 1024):
@@ -554,12 +552,11 @@ def main():
         failed = True
     folder.cleanup()
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "window": options.window, "payload": options.payload, "pinned": options.pin, "seals": options.seals, "cores": os.cpu_count(),
+        json.dump({"seconds": options.seconds, "window": options.window, "payload": options.payload, "pinned": options.pin, "seals": options.seals, "before": options.before and str(options.before), "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)
         file.write("\n")
     if options.record and rows:
-        # A build stands in its checkout.
-        commit = options.before and (recording.git("rev-parse", "--short=7", "HEAD", root=options.before.resolve().parent) or "unknown")
+        commit = options.before and recording.commit(options.before.resolve().parent)  # a build stands in its checkout
         recording.append(options.record, [record for row in rows for record in records(row, options.seals, commit)])
     return 1 if failed else 0
 
