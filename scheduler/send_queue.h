@@ -15,6 +15,7 @@
 #include "scheduler/lost_chunks.h"
 #include "scheduler/rate_limits.h"
 #include "scheduler/scheduler.h"
+#include "transport/base/cold_steps.h"
 #include "transport/base/types.h"
 
 namespace mercury {
@@ -98,23 +99,27 @@ class SendQueue {
   }
   uint64_t next_deadline_ns() const noexcept { return rates_.next_deadline_ns(); }
   // Jobs that have waited for as long as their rates say go on. What sessions that are gone held
-  // is dropped, and lost chunks that found no room go on if they do now: kPerPoll of each at most.
-  // How many.
-  uint32_t poll(uint64_t now_ns) noexcept {
+  // is dropped, and lost chunks that found no room go on if they do now. How many.
+  uint32_t poll(uint64_t now_ns, ColdSteps& steps) noexcept {
     uint32_t done = 0;
     if (rates_.any()) [[unlikely]]
       done = rates_.poll(now_ns, [this](JobSlot job) { scheduler_.go_on(job); });
     if (drops_) {
-      const uint32_t dropped = scheduler_.drop_removed(kPerPoll);
-      drops_ = dropped == kPerPoll;
+      // A session may hold a hundred thousand ranges.
+      const uint32_t most = steps.part();
+      const uint32_t dropped = scheduler_.drop_removed(most);
+      drops_ = dropped == most;
       done += dropped;
+      steps.took(dropped);
     }
     if (waiting_.size() == 0) [[likely]]
       return done;
-    return done + waiting_.take(kPerPoll, [this](const LostChunk& lost) {
+    const uint32_t taken = waiting_.take(steps.part(), [this](const LostChunk& lost) {
       const bool gone = lost.life != lives_[lost.session.value];
       return gone || (has_room(lost.session) && scheduler_.readmit(lost.session, lost.chunk));
     });
+    steps.took(taken);
+    return done + taken;
   }
   uint32_t waiting() const noexcept { return waiting_.size(); }
   void forget(SessionSlot session) {
@@ -129,9 +134,6 @@ class SendQueue {
   }
 
  private:
-  // A session may hold a hundred thousand ranges, and frames wait.
-  static constexpr uint32_t kPerPoll = 1024;
-
   // Of a session that is here.
   bool has_room(SessionSlot session) const noexcept {
     return has_plenty(1) || scheduler_.has_part(scheduler_.job_of(session), 1, 0);

@@ -7,9 +7,7 @@
 namespace mercury {
 namespace {
 
-// Tensors of jobs that end, or are pushed again, and ranges of tensors that were pushed: other
-// jobs' frames wait.
-constexpr uint32_t kStepsPerPoll = 1024;
+constexpr uint32_t kRangesPerPoll = 1024;  // of tensors that were pushed: frames wait
 
 SentTag tag_of(const ScheduledChunk& chunk, wire::FrameType type) noexcept {
   return {type, chunk.priority, chunk.key.tensor.value, chunk.key.round.value,
@@ -94,25 +92,26 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 }
 
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
-  uint32_t work = server_.poll(now_ns);
-  work += sends_.poll(now_ns);
+  ColdSteps steps;
+  uint32_t work = server_.poll(now_ns, steps);
+  work += sends_.poll(now_ns, steps);
   // By turns where programs fill a pass, or leave too little room: else nothing would be pushed
   // again, and no job would end. What is due keeps its turn until something of it has found room.
   const bool due_first = due_first_;
   const size_t waiting = worker_.waiting_ranges();
-  if (due_first) work += queue_due(now_ns);
+  if (due_first) work += queue_due(now_ns, steps);
   if (!due_first || worker_.waiting_ranges() > waiting || !worker_.lacks_room()) {
     work += programs_.take_submissions(worker_, sends_, programs_.are_many() && frames_moved());
     due_first_ = !due_first && worker_.waiting_ranges() >= Worker::kMostWaitingRanges;
   }
   if (!due_first) {
-    work += queue_due(now_ns);
+    work += queue_due(now_ns, steps);
     due_first_ = due_first_ || worker_.lacks_room();
   }
   work += admit_ranges();
   work += programs_.deliver_completions(worker_);
   if (server_.awaits_nic()) {
-    work += server_.drain();
+    work += server_.drain(steps);
     count_jobs();
   }
   counters_.set(Gauge::kQueuedRanges, sends_.used_ranges());
@@ -125,24 +124,26 @@ bool GradientExchange::frames_moved() noexcept {
   return std::exchange(frames_seen_, frames) != frames;
 }
 
-uint32_t GradientExchange::queue_due(uint64_t now_ns) {
+uint32_t GradientExchange::queue_due(uint64_t now_ns, ColdSteps& steps) {
   worker_.begin_turns();
   const size_t waiting = worker_.waiting_ranges();
-  const uint32_t work = worker_.has_steps() ? end_jobs() : 0;
+  const uint32_t work = worker_.has_steps() ? end_jobs(steps) : 0;
   if (worker_.waiting_ranges() > waiting) worker_.begin_turns();  // then it is a release's turn
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   return work;
 }
 
-uint32_t GradientExchange::end_jobs() {
-  uint32_t looks = kStepsPerPoll;
+uint32_t GradientExchange::end_jobs(ColdSteps& steps) {
+  const uint32_t most = steps.part();
+  uint32_t looks = most;
   JobSlot gone;
   while (worker_.take_removed(looks, gone)) {
     --worker_jobs_;
     count_jobs();
     events_.emplace_back(event::JobRemoved{gone});
   }
-  return kStepsPerPoll - looks + 1;
+  steps.took(most - looks);
+  return most - looks + 1;
 }
 
 // False: the scheduler has no room for it.
@@ -154,7 +155,7 @@ bool GradientExchange::admit(const WorkerRange& range) noexcept {
 uint32_t GradientExchange::admit_ranges() noexcept {
   uint32_t admitted = worker_.holds_up_any() ? admit_held_up() : 0;
   WorkerRange range;
-  for (uint32_t looks = kStepsPerPoll; looks > 0 && worker_.take_range(range); --looks) {
+  for (uint32_t looks = kRangesPerPoll; looks > 0 && worker_.take_range(range); --looks) {
     if (worker_.held_up(range.job) == nullptr && admit(range)) {
       ++admitted;
     } else if (worker_.is_wanted(range)) {
@@ -169,7 +170,7 @@ uint32_t GradientExchange::admit_held_up() noexcept {
   for (uint16_t slot = 0; slot < max_jobs_; ++slot) {
     const JobSlot job(slot);
     for (const WorkerRange* range = worker_.held_up(job);
-         range != nullptr && admitted < kStepsPerPoll && admit(*range);
+         range != nullptr && admitted < kRangesPerPoll && admit(*range);
          range = worker_.held_up(job)) {
       worker_.drop_held_up(job);
       ++admitted;

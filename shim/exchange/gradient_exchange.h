@@ -19,6 +19,7 @@
 #include "shim/exchange/programs.h"
 #include "shim/exchange/server/server.h"
 #include "shim/exchange/worker/worker.h"
+#include "transport/base/cold_steps.h"
 #include "transport/base/counters.h"
 #include "transport/engine/service.h"
 
@@ -101,8 +102,8 @@ class GradientExchange {
   bool admit(const WorkerRange& range) noexcept;
   uint32_t admit_ranges() noexcept;
   [[gnu::cold]] uint32_t admit_held_up() noexcept;
-  uint32_t end_jobs();
-  uint32_t queue_due(uint64_t now_ns);
+  uint32_t end_jobs(ColdSteps& steps);
+  uint32_t queue_due(uint64_t now_ns, ColdSteps& steps);
   bool frames_moved() noexcept;
   // exchange_control.cc: one for each command, so that a command without one does not compile.
   Status run(const command::AddWorkerJob& spec, SessionHost& host);

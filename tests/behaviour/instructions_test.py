@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts the instructions of chunks, frames, contributions and decisions with callgrind, and holds them to instructions.json.
+"""Counts the instructions of chunks, frames, contributions, decisions and passes with callgrind, and holds them to instructions.json.
 
-usage: instructions_test.py CHUNK_COST FRAME_COST [--rewrite]
+usage: instructions_test.py CHUNK_COST FRAME_COST COLD_COST [--rewrite]
 
 They neither grow nor shrink by more than bounds.TOLERANCE unless the file says so, and each has its reason there, which
 --rewrite keeps. Kernels (CRC-32C, copy, sums) are left out, as the CPU decides which of them run; benchmarks/wire and
@@ -26,6 +26,7 @@ RUNS = {
     "frames of 64 bytes": ("frame_cost", "frames 64", "send receive"),
     "frames of 1424 bytes": ("frame_cost", "frames 1424", "send receive"),
     "contributions of 1424 bytes": ("frame_cost", "contributions 1424", "aggregate"),
+    "passes with all that is cold": ("cold_cost", "", "all_at_once operations_end"),
     "decisions": ("frame_cost", "decisions", "schedule take_turns requeue"),
 }
 LIMIT_S = 300

@@ -17,6 +17,11 @@ constexpr uint32_t kPart = kOwn + (kRanges - 2 * kOwn) / 2;  // of one that is a
 // Every chunk a range of its own, as none continues the one before.
 ChunkRange chunk(uint32_t index) { return {TensorIndex(0), 1, {ChunkIndex(2 * index), 1}, 7}; }
 
+uint32_t poll(SendQueue& queue, uint64_t now_ns = 0) {
+  ColdSteps steps;
+  return queue.poll(now_ns, steps);
+}
+
 class SendQueueTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -33,7 +38,7 @@ class SendQueueTest : public testing::Test {
   // The most that one poll does, and how many it takes.
   uint32_t polls(uint32_t* most = nullptr) {
     uint32_t count = 0;
-    for (uint32_t done = queue_.poll(0); done > 0; done = queue_.poll(0), ++count) {
+    for (uint32_t done = poll(queue_); done > 0; done = poll(queue_), ++count) {
       if (most != nullptr) *most = std::max(*most, done);
     }
     return count;
@@ -62,7 +67,7 @@ TEST_F(SendQueueTest, WhatASessionHeldIsDroppedInSteps) {
 TEST_F(SendQueueTest, LostChunksWaitForRoomAndGoOnInSteps) {
   fill(kFirst);
   for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kSecond, chunk(i));
-  EXPECT_EQ(queue_.poll(0), 0U) << "no room";
+  EXPECT_EQ(poll(queue_), 0U) << "no room";
   EXPECT_EQ(queue_.waiting(), kRanges);
   EXPECT_EQ(sent(), kRanges);
   uint32_t most = 0;
@@ -104,13 +109,13 @@ TEST_F(SendQueueTest, AJobThatHasLostManyChunksHoldsUpNoOther) {
   queue_.send_again(kSecond, chunk(3));
   queue_.send_again(kSecond, chunk(5));
   EXPECT_EQ(sent(), 2U);  // what is free then is the job's that has less than its part
-  EXPECT_EQ(queue_.poll(0), 2U);
+  EXPECT_EQ(poll(queue_), 2U);
   EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 2U);
   ScheduledChunk out;
   ASSERT_TRUE(queue_.scheduler().next(out));
   EXPECT_EQ(out.key.chunk, chunk(7).chunks.first) << "the first that was lost";
-  EXPECT_EQ(queue_.poll(0), 1U) << "one is free";
-  EXPECT_EQ(queue_.poll(0), 0U);
+  EXPECT_EQ(poll(queue_), 1U) << "one is free";
+  EXPECT_EQ(poll(queue_), 0U);
   EXPECT_EQ(queue_.waiting(), kRanges);
 }
 
@@ -127,7 +132,7 @@ TEST_F(SendQueueTest, NewWorkDoesNotTakeTheRoomForWhichLostChunksOfItsJobWait) {
   EXPECT_EQ(queue_.waiting(), 1U);
   EXPECT_EQ(sent(), 1U);
   EXPECT_FALSE(queue_.admit(kFirst, chunk(9)));
-  EXPECT_EQ(queue_.poll(0), 1U);
+  EXPECT_EQ(poll(queue_), 1U);
   EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U);
   EXPECT_EQ(sent(), 1U);
   EXPECT_TRUE(queue_.admit(kFirst, chunk(9))) << "of its own";
@@ -151,7 +156,7 @@ TEST_F(SendQueueTest, WhatIsFreeIsDividedByTurns) {
   }
   queue_.scheduler().remove_session(kFirst);
   EXPECT_EQ(queue_.scheduler().drop_removed(kRanges), kRanges);
-  EXPECT_EQ(queue_.poll(0), 1024U);
+  EXPECT_EQ(poll(queue_), 1024U);
   EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 512U);
   EXPECT_EQ(queue_.scheduler().queued_chunks(kOthers), 512U);
 }
@@ -178,7 +183,7 @@ class RateLimitsTest : public testing::Test {
     ASSERT_TRUE(queue_.scheduler().admit(SessionSlot(uint32_t{job.value}), much));
   }
   void pass() {
-    queue_.poll(now_ns_);
+    poll(queue_, now_ns_);
     ScheduledChunk out;
     for (uint32_t i = 0; i < kInPass && queue_.scheduler().next(out); ++i) {
       queue_.charge(out.job, kBytes);
@@ -219,7 +224,7 @@ TEST_F(RateLimitsTest, AJobThatWaitsLeavesNothingToSendAndSaysUntilWhen) {
   EXPECT_LE(queue_.next_deadline_ns(), now_ns_ + RateLimits::kAheadNs);
   const uint64_t sent = sent_[0];
   now_ns_ = queue_.next_deadline_ns();
-  EXPECT_EQ(queue_.poll(now_ns_), 1U);
+  EXPECT_EQ(poll(queue_, now_ns_), 1U);
   EXPECT_FALSE(queue_.scheduler().idle());
   pass();
   EXPECT_GT(sent_[0], sent);

@@ -45,18 +45,21 @@ class ColdCommands : public testing::Test {
     return polls;
   }
 
-  // A server's job of two workers, whose one tensor has so many chunks of 16 elements.
-  void serve(uint32_t chunks) {
+  // A server's job of two workers, whose one tensor has so many chunks of 16 elements. Its sessions
+  // are `first` and the next one.
+  void serve(uint32_t chunks, JobSlot slot = JobSlot(0), uint32_t first = 0) {
     command::AddServerJob job;
+    job.job = slot;
     job.workers = 2;
     job.shards = 1;
     run(job);
     command::AddTensor tensor;
+    tensor.job = slot;
     tensor.numel = uint64_t{chunks} * 16;
     tensor.chunk_bytes = 64;
     run(tensor);
     for (uint16_t rank = 0; rank < 2; ++rank) {
-      run(command::BindWorker{JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})});
+      run(command::BindWorker{slot, Rank(rank), 7, Token(uint64_t{first} + rank)});
     }
   }
   Taken push(uint16_t rank, uint32_t chunk, uint32_t incarnation = 7, uint32_t round = 1) {
@@ -227,6 +230,32 @@ TEST_F(ColdCommands, WhatAJobHasQueuedIsDroppedInSteps) {
     ASSERT_LE(held - left, kPart) << "in one poll";
     held = left;
   }
+}
+
+// A replaced worker has its part of each poll first, and takes all of it.
+TEST_F(ColdCommands, ShareAPollAndNoneWaitsForAnother) {
+  constexpr uint32_t kChunks = 20 * kPart;
+  serve(2 * kChunks);
+  for (uint32_t chunk = 0; chunk < 2 * kChunks; chunk += 2) both_take(chunk);
+  serve(kChunks, JobSlot(1), 2);
+  uint32_t held = exchange_->usage().ranges;
+  ASSERT_EQ(held, kChunks);
+  run(command::RemoveJob{JobSlot(0)});
+  run(command::ReplaceWorker{JobSlot(1), 0, 8});
+  std::optional<event::WorkerReplaced> replaced;
+  uint32_t polls = 0;
+  for (; !replaced; ++polls) {
+    ASSERT_LT(polls, kChunks / kPart + 2);
+    exchange_->poll(0);
+    replaced = event<event::WorkerReplaced>();
+    const uint32_t left = exchange_->usage().ranges;
+    if (!replaced) {
+      EXPECT_NEAR(held - left, ColdSteps::kLeast, 1) << "a step may free none";
+    }
+    held = left;
+  }
+  exchange_->poll(0);
+  EXPECT_EQ(held - exchange_->usage().ranges, kPart) << "nobody else takes any";
 }
 
 TEST_F(ColdCommands, AWorkersJobIsRemovedTensorByTensor) {

@@ -14,9 +14,6 @@ namespace {
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
 constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
-// Chunks of jobs that have closed, replaced a worker or follow another policy: a large model has
-// millions, and other jobs' frames wait.
-constexpr uint32_t kWalkedPerPoll = 1024;
 
 // The header has round, then tensor; were this their order here, too, the compiler could make one
 // load of eight bytes of both, which waits for the two stores that have just written the header.
@@ -183,32 +180,38 @@ bool Server::is_in_part(const ServerJob& job, const WorkerPeer& worker,
   return true;
 }
 
-uint32_t Server::poll(uint64_t now_ns) noexcept {
+uint32_t Server::poll(uint64_t now_ns, ColdSteps& steps) noexcept {
   uint32_t work = 0;
   if (walks_) [[unlikely]]
-    work = walk_on();
+    work = walk_on(steps);
   work += complete_overdue(now_ns);
   work += report_stalls(now_ns);
   if (aggregator_.seeks_hopeless()) work += report_hopeless();
   return work;
 }
 
-uint32_t Server::walk_on() {
-  uint32_t work = aggregator_.is_replacing() ? report_replaced() : 0;
-  if (changes_gates_) work += change_gates(kWalkedPerPoll);
+uint32_t Server::walk_on(ColdSteps& steps) {
+  uint32_t work = aggregator_.is_replacing() ? report_replaced(steps) : 0;
+  if (changes_gates_) {
+    const uint32_t changed = change_gates(steps.part());
+    steps.took(changed);
+    work += changed;
+  }
   walks_ = changes_gates_ || aggregator_.is_replacing();
   return work;
 }
 
-uint32_t Server::report_replaced() {
-  uint32_t looks = kWalkedPerPoll;
+uint32_t Server::report_replaced(ColdSteps& steps) {
+  const uint32_t most = steps.part();
+  uint32_t looks = most;
   ReplacedWorker done;
   while (aggregator_.take_replaced(looks, done)) {
     if (!has_job(done.job)) continue;
     events_.emplace_back(
         event::WorkerReplaced{done.job, done.worker, done.incarnation, std::move(done.rounds)});
   }
-  return kWalkedPerPoll - looks + 1;
+  steps.took(most - looks);
+  return most - looks + 1;
 }
 
 uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
@@ -249,9 +252,10 @@ uint64_t Server::next_deadline_ns() const noexcept {
   return std::min(aggregator_.next_overdue_ns(that_may_answer()), aggregator_.next_stall_ns());
 }
 
-uint32_t Server::drain() {
+uint32_t Server::drain(ColdSteps& steps) {
   uint32_t gone = 0;
-  uint32_t looks = kWalkedPerPoll;
+  const uint32_t most = steps.part();
+  uint32_t looks = most;
   for (size_t i = 0; i < draining_.size();) {
     const JobSlot job = draining_[i];
     if (!aggregator_.drained(job, looks) || !aggregator_.give_back(job, looks)) {
@@ -263,6 +267,7 @@ uint32_t Server::drain() {
     draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
     ++gone;
   }
+  steps.took(most - looks);
   count_sums();
   drains_on_ = looks == 0 && !draining_.empty();
   return gone + (drains_on_ ? 1 : 0);

@@ -22,6 +22,7 @@
 #include "scheduler/send_queue.h"
 #include "shim/exchange/server/forward_gate.h"
 #include "shim/job/command.h"
+#include "transport/base/cold_steps.h"
 #include "transport/base/counters.h"
 #include "transport/engine/service.h"
 
@@ -73,9 +74,9 @@ class Server {
   bool prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
                OutgoingDatagram& out) noexcept;
   // What time completes, replaced workers, stalls and rounds that wait in vain.
-  uint32_t poll(uint64_t now_ns) noexcept;
+  uint32_t poll(uint64_t now_ns, ColdSteps& steps) noexcept;
   // Goes on with removing jobs whose results no NIC reads any more. Returns what it did.
-  uint32_t drain();
+  uint32_t drain(ColdSteps& steps);
   bool awaits_nic() const noexcept { return !draining_.empty(); }
   uint64_t next_deadline_ns() const noexcept;
 
@@ -137,8 +138,8 @@ class Server {
             this};
   }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
-  uint32_t walk_on();
-  uint32_t report_replaced();
+  uint32_t walk_on(ColdSteps& steps);
+  uint32_t report_replaced(ColdSteps& steps);
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t report_hopeless() noexcept;
   // server_jobs.cc
