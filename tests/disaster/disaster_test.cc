@@ -192,7 +192,7 @@ TEST(Shrink, LeavesWhatTheFailureNeeds) {
 TEST(Ledger, TellsSumsFromWhatLooksLikeOne) {
   Scenario scenario;
   scenario.seed = 3;
-  scenario.hosts.resize(1);
+  scenario.hosts.resize(1);  // both workers'
   JobPlan job;
   job.worker_hosts = {0, 0};
   job.tensors.push_back({0, 10, Dtype::kI32, ReduceOp::kSum, 0, false});
@@ -253,6 +253,8 @@ TEST(Ledger, KnowsHowManyChunksAreDamaged) {
   memory[7'000] ^= std::byte{1};
   EXPECT_FALSE(holds(1));
   EXPECT_TRUE(holds(2));
+  scenario.hosts[0].mtu_bytes = 9'000;  // all of it is one chunk
+  EXPECT_TRUE(holds(1));
 }
 
 // A second instance of a rank contributes other numbers, and one job is of one instance.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "tests/aggregator/reference.h"
 #include "transport/base/random.h"
@@ -244,7 +245,7 @@ std::optional<std::string> Ledger::check_unfinished(uint32_t job, uint32_t rank,
   // A chunk is no longer than the frames of any member's host: elements further apart are of
   // several.
   const JobPlan& job_plan = scenario_.jobs[job];
-  size_t frame_bytes = HostPlan().mtu_bytes;
+  size_t frame_bytes = std::numeric_limits<size_t>::max();
   for (const auto* hosts : {&job_plan.worker_hosts, &job_plan.server_hosts}) {
     for (const uint32_t host : *hosts) {
       frame_bytes = std::min<size_t>(frame_bytes, scenario_.hosts[host].mtu_bytes);
@@ -255,7 +256,7 @@ std::optional<std::string> Ledger::check_unfinished(uint32_t job, uint32_t rank,
   for (const size_t at : unexplained(job, tensor, round, memory, own, company, anyone)) {
     if (at < next) continue;
     ++chunks;
-    next = at + frame_bytes;
+    next = frame_bytes > memory.size() - at ? memory.size() : at + frame_bytes;
   }
   if (chunks <= damaged) return std::nullopt;
   return "tensor " + std::to_string(plan.number) + " round " + std::to_string(round) +
