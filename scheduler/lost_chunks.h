@@ -44,12 +44,12 @@ class LostChunks {
     line.last = index;
     ++size_;
   }
-  // Takes `most` of them at most, of those that `fits(const LostChunk&)`: the first of each job
-  // that waits, again and again, until none of these fits. How many.
+  // Takes those that `fits(const LostChunk&)`: the first of each job that waits, again and again,
+  // until none of these fits, or it has looked so often: `looks` is counted down. How many.
   template <class F>
-  uint32_t take(uint32_t most, F fits) noexcept {
+  uint32_t take(uint32_t& looks, F fits) noexcept {
     uint32_t taken = 0;
-    for (size_t refused = 0; taken < most && refused < waiting_jobs_.size();) {
+    for (size_t refused = 0; looks > 0 && refused < waiting_jobs_.size(); --looks) {
       if (turn_ >= waiting_jobs_.size()) turn_ = 0;
       Line& line = lines_[waiting_jobs_[turn_]];
       if (!fits(nodes_[line.first].lost)) {

@@ -114,11 +114,13 @@ class SendQueue {
     }
     if (waiting_.size() == 0) [[likely]]
       return done;
-    const uint32_t taken = waiting_.take(steps.part(), [this](const LostChunk& lost) {
+    const uint32_t most = steps.part();
+    uint32_t looks = most;
+    const uint32_t taken = waiting_.take(looks, [this](const LostChunk& lost) {
       const bool gone = lost.life != lives_[lost.session.value];
       return gone || (has_room(lost.session) && scheduler_.readmit(lost.session, lost.chunk));
     });
-    steps.took(taken);
+    steps.took(most - looks);
     return done + taken;
   }
   uint32_t waiting() const noexcept { return waiting_.size(); }

@@ -1,9 +1,8 @@
-// For instructions_test.py: what the exchange's part of a pass takes at worst, while frames wait.
-// In one pass all that is cold is due at once, and as much of each as there is: jobs that replace a
-// worker, follow another policy and end, on a server and on a worker, and sums that wait no longer;
-// and programs fill the pass with what they push. In the other it is the walk that takes most, over
-// a worker's job that ends with all of its operations. Kernels do not count. Prints that it was one
-// pass of each, and what compiled all this.
+// For instructions_test.py: what the exchange's part of two passes takes that have much that is
+// cold to do, while frames wait. In one, server's jobs replace a worker, follow another policy and
+// end, a worker's job ends, sums wait no longer, and programs fill the pass with what they push. In
+// the other a worker's job ends with all of its operations. Kernels do not count. Prints that it
+// was one pass of each, and what compiled all this.
 #include <cstdio>
 #include <memory>
 #include <vector>

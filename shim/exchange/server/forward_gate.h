@@ -37,7 +37,7 @@ class ForwardGate {
       flush(chunk.tensor, group_of(tensor, chunk.chunks.first), answer);
     }
   }
-  // Everything that is held back, in steps: `looks` groups of 64 chunks at most, which it counts
+  // Everything that is held back, in steps: `looks` groups of eight chunks at most, which it counts
   // down. True: there is nothing left. Nothing else is asked of it from the first call on.
   template <class F>
   bool drain(uint32_t& looks, F answer) noexcept {
@@ -45,7 +45,7 @@ class ForwardGate {
       --looks;
       const ChunkSpan& share = tensors_[drained_.value].share;
       const ChunkIndex first = share.at(drained_chunks_);
-      const uint32_t count = std::min(share.count - drained_chunks_, uint32_t{64});
+      const uint32_t count = std::min(share.count - drained_chunks_, uint32_t{8});
       flush(drained_, {first, count}, answer);
       drained_chunks_ += count;
       if (drained_chunks_ < share.count) continue;

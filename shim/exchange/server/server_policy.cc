@@ -15,7 +15,7 @@
 namespace mercury {
 namespace {
 
-// In looks at chunks: to answer all workers.
+// In looks at chunks: to answer all workers, however few.
 constexpr uint32_t kLooksPerAnswer = 16;
 
 bool holds_back(const Policy& policy) noexcept {
@@ -67,10 +67,11 @@ uint32_t Server::change_gates(uint32_t looks) {
     ServerJob& job = jobs_[slot];
     GateChange& change = gate_changes_[slot];
     if (change.next) teach_gate(job, change, left);
+    const uint32_t an_answer = std::max<uint32_t>(kLooksPerAnswer, job.spec.workers);
     while (left > 0 && !change.old.empty()) {
       const bool empty = change.old.front()->drain(left, [&](const ChunkRange& range) {
         answer_all(job, range);
-        left -= std::min(left, kLooksPerAnswer);
+        left -= std::min(left, an_answer);
       });
       if (empty) change.old.erase(change.old.begin());
     }
