@@ -340,7 +340,8 @@ def measure():
         with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder, **test.CLUSTER)) as cluster:
             if test is SharedInterfaceTest:  # which cannot be filled in the time of a pair
                 with cluster.spoof(str(OPTIONS.seed)) as stranger:
-                    stranger.stdout.readline()
+                    if stranger.stdout.readline().strip() != "done":
+                        raise AssertionError("the neighbours are not filled")
             hostile = {way: lambda way=way: cluster.hostile(way) for way in test.WAYS}
             rows = [(way, lambda way=way: cluster.honest(way), hostile[way]) for way in test.WAYS]
             least = min(least, measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S))

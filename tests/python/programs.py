@@ -41,7 +41,9 @@ def run_some_at_a_time(module, alone=()):
         test.run(result)
         wrong = result.errors + result.failures + [(one, "succeeds") for one in result.unexpectedSuccesses]  # a test's parts each have one
         skipped = "".join(f", skipped: {why}" for _, why in result.skipped)
-        print(f"{test.id()} {'FAILED' if wrong else 'ok'}{skipped}", *(f"{part}\n{why}" for part, why in wrong), sep="\n", flush=True)
+        said = [f"{test.id()} {'FAILED' if wrong else 'ok'}{skipped}", *(f"{part}\n{why}" for part, why in wrong)]
+        sys.stdout.write("\n".join(said) + "\n")
+        sys.stdout.flush()
         return bool(wrong)
 
     loader, names = unittest.TestLoader(), sys.argv[1:]
@@ -49,7 +51,10 @@ def run_some_at_a_time(module, alone=()):
         print(f"{sys.argv[0]}: expected names of tests, got {' '.join(names)}", file=sys.stderr)
         return 2
     tests = list(each(loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)))
-    is_alone = lambda test: test.id().rpartition(".")[2] in alone
+    name_of = lambda test: test.id().rpartition(".")[2]
+    if not names and not set(alone) <= set(map(name_of, tests)):
+        raise ValueError(f"no such tests: {alone}")
+    is_alone = lambda test: name_of(test) in alone
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as runners:
         failed = sum(runners.map(wrong_with, (test for test in tests if not is_alone(test))))
     failed += sum(map(wrong_with, filter(is_alone, tests)))

@@ -245,7 +245,7 @@ class Dissector(unittest.TestCase):
         push = self.frames['push']
         shown = tshark([(data, len(data)) for data in
                         (packet(push[:4] + struct.pack('>H', bit) + push[6:], 4, PORT) for bit in bits.values())])
-        for name, layers in zip(bits, shown):
+        for name, layers in zip(bits, shown, strict=True):
             fields = values(layers['mercury'])
             self.assertEqual({other for other in bits if fields[f'mercury.flags.{other}'] == '1'}, {name})
 
