@@ -56,9 +56,9 @@ def command():
     """As root types it, but for what changes nothing in what is measured."""
     words, given = [], iter(sys.argv[1:])
     for word in given:
-        if word in ("--record", "--build", "--out"):
+        if word in ("--record", "--build", "--out", "--json"):
             next(given, None)
-        elif word.split("=")[0] not in ("--record", "--build", "--out", "--no-plot"):
+        elif word.split("=")[0] not in ("--record", "--build", "--out", "--json", "--no-plot"):
             words.append(word)
     program = pathlib.Path(sys.argv[0]).resolve()
     return shlex.join(["sudo", str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
