@@ -115,7 +115,7 @@ class GoodputFiguresTest(unittest.TestCase):
         self.assertEqual(second["ratio"], "1.0000")
 
     def test_files_that_are_there_have_these_columns(self):
-        for name, fields in (("goodput.csv", goodput.FIELDS), ("seals.csv", goodput.SEALS_FIELDS)):
+        for name, fields in (("goodput.csv", goodput.FIELDS), ("seals.csv", goodput.SEALS_FIELDS), ("before.csv", goodput.BEFORE_FIELDS)):
             path = ROOT / "docs" / "records" / name
             self.assertTrue(path.exists(), path)
             goodput.recording.check(path, fields)
