@@ -67,7 +67,9 @@ TEST_F(SendQueueTest, WhatASessionHeldIsDroppedInSteps) {
 TEST_F(SendQueueTest, LostChunksWaitForRoomAndGoOnInSteps) {
   fill(kFirst);
   for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kSecond, chunk(i));
-  EXPECT_EQ(poll(queue_), 0U) << "no room";
+  ColdSteps steps;
+  EXPECT_EQ(queue_.poll(0, steps), 0U) << "no room";
+  EXPECT_EQ(steps.part(), ColdSteps::kAll - 1) << "a look at the job's first";
   EXPECT_EQ(queue_.waiting(), kRanges);
   EXPECT_EQ(sent(), kRanges);
   uint32_t most = 0;

@@ -1,6 +1,7 @@
 // What a pass may do of what is cold: walks over the chunks, tensors and ranges of jobs that end,
-// replace a worker or follow another policy. Other jobs' frames wait meanwhile, so all these walks
-// share one pass's part; each that is due has some of it, whatever the others take.
+// lose or replace a worker, or follow another policy, and over lost chunks without room. Frames
+// wait meanwhile, so these walks share kAll steps; each that finds fewer than kLeast left has
+// kLeast.
 //
 // Owner/thread: one engine, for one pass.
 #pragma once
