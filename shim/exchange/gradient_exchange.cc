@@ -7,7 +7,7 @@
 namespace mercury {
 namespace {
 
-constexpr uint32_t kRangesPerPoll = 1024;  // of tensors that were pushed: frames wait
+constexpr uint32_t kRangesPerPoll = Worker::kMostWaitingRanges;  // frames wait
 
 SentTag tag_of(const ScheduledChunk& chunk, wire::FrameType type) noexcept {
   return {type, chunk.priority, chunk.key.tensor.value, chunk.key.round.value,

@@ -84,7 +84,7 @@ class Worker {
   size_t waiting_ranges() const noexcept { return ranges_.size() - next_range_; }
   // While there are so many, as a poll puts into the scheduler, nothing more is released or read:
   // what one job has would stand before all that others bring.
-  static constexpr size_t kMostWaitingRanges = 1024;
+  static constexpr size_t kMostWaitingRanges = 256;
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
   // Submissions of all programs that may be refused before their completions are taken.
