@@ -45,12 +45,12 @@ class ColdCommands : public testing::Test {
     return polls;
   }
 
-  // A server's job of two workers, whose one tensor has so many chunks of 16 elements. Its sessions
-  // are `first` and the next one.
-  void serve(uint32_t chunks, JobSlot slot = JobSlot(0), uint32_t first = 0) {
+  // A server's job, whose one tensor has so many chunks of 16 elements. Its sessions are `first`
+  // and those behind it.
+  void serve(uint32_t chunks, JobSlot slot = JobSlot(0), uint32_t first = 0, uint16_t workers = 2) {
     command::AddServerJob job;
     job.job = slot;
-    job.workers = 2;
+    job.workers = workers;
     job.shards = 1;
     run(job);
     command::AddTensor tensor;
@@ -58,7 +58,7 @@ class ColdCommands : public testing::Test {
     tensor.numel = uint64_t{chunks} * 16;
     tensor.chunk_bytes = 64;
     run(tensor);
-    for (uint16_t rank = 0; rank < 2; ++rank) {
+    for (uint16_t rank = 0; rank < workers; ++rank) {
       run(command::BindWorker{slot, Rank(rank), 7, Token(uint64_t{first} + rank)});
     }
   }
@@ -75,6 +75,12 @@ class ColdCommands : public testing::Test {
   void both_take(uint32_t chunk, uint32_t round = 1) {
     ASSERT_EQ(push(0, chunk, 7, round), Taken::kYes);
     ASSERT_EQ(push(1, chunk, 7, round), Taken::kLast);
+  }
+
+  uint32_t answers() {
+    uint32_t count = 0;
+    for (OutgoingDatagram out; exchange_->next(out);) ++count;
+    return count;
   }
 
   const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
@@ -113,11 +119,6 @@ class PolicyChanges : public ColdCommands {
   }
   void both_push(uint32_t first, uint32_t last, uint32_t round = 1) {
     for (uint32_t chunk = first; chunk <= last; ++chunk) both_take(chunk, round);
-  }
-  uint32_t answers() {
-    uint32_t count = 0;
-    for (OutgoingDatagram out; exchange_->next(out);) ++count;
-    return count;
   }
   uint32_t polls_until_it_is_done() {
     uint32_t polls = 0;
@@ -164,6 +165,33 @@ TEST_F(PolicyChanges, ToOneThatDoesNotWhileSomeAreHeldBack) {
   EXPECT_EQ(all, kChunks) << "of two workers, half of the chunks";
   both_push(1, 1);
   EXPECT_EQ(answers(), 2U);
+}
+
+// Each sum goes to all of them: a poll sends as many as with few workers, and finishes the group of
+// eight chunks that it is at.
+TEST_F(ColdCommands, WhatIsHeldBackForManyWorkersIsSentInAsManyPolls) {
+  constexpr uint16_t kWorkers = 256;
+  constexpr uint32_t kChunks = 64;
+  serve(kChunks, JobSlot(0), 0, kWorkers);
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) exchange_->unblock(SessionSlot(rank));
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  exchange_->poll(0);
+  for (uint32_t chunk = 0; chunk < kChunks; chunk += 2) {
+    for (uint16_t rank = 0; rank < kWorkers; ++rank) {
+      ASSERT_EQ(push(rank, chunk), rank + 1 < kWorkers ? Taken::kYes : Taken::kLast);
+    }
+  }
+  ASSERT_EQ(answers(), 0U);
+  run(command::SetPolicy{JobSlot(0), "mercury"});
+  uint32_t all = 0;
+  for (uint32_t polls = 0; exchange_->next_deadline_ns() == 0; ++polls) {
+    ASSERT_LT(polls, kChunks);
+    exchange_->poll(0);
+    const uint32_t now = answers();
+    EXPECT_LE(now, kPart + 8 * kWorkers / 2) << "in one poll";
+    all += now;
+  }
+  EXPECT_EQ(all, kChunks / 2 * kWorkers);
 }
 
 TEST_F(PolicyChanges, AgainBeforeTheLastChangeIsDone) {
