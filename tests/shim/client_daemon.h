@@ -81,6 +81,10 @@ class TestDaemon {
       for (const auto& client : clients_) ::shutdown(client->socket.get(), SHUT_RD);
     });
   }
+  // Whoever asks whether it runs is not answered.
+  void say_nothing() {
+    sync([this] { mute_ = true; });
+  }
   // Regions are sealed, but their programs are not told before this is over.
   void hold_regions(bool on) { hold(on, holding_regions_, held_regions_); }
   // What was asked is not answered before this is over.
@@ -113,6 +117,7 @@ class TestDaemon {
   int closes() { return read(closes_); }
   int declarations() { return read(declarations_); }
   int waits() { return read(waits_); }
+  int questions() { return read(questions_); }  // whether it runs
   attach::JobOpen last_job() {
     attach::JobOpen job;
     sync([&] { job = last_job_; });
@@ -327,7 +332,9 @@ class TestDaemon {
     client.jobs[m.slot].wait_sequence = sequence;
     ++waits_;
   }
-  void serve(Client& client, uint32_t sequence, const attach::JobStatus&, attach::Packet&) {
+  void serve(Client& client, uint32_t sequence, const attach::JobStatus& m, attach::Packet&) {
+    questions_ += m.slot == attach::kNoSlot;
+    if (mute_) return;
     if (failure_.code == Errc::kOk) return reply(client, sequence, attach::Ok{});
     reply(client, sequence, failure_);
   }
@@ -375,20 +382,13 @@ class TestDaemon {
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_;
   // On the daemon's thread.
-  bool stopping_ = false;
-  bool holding_ = false;
-  bool deaf_ = false;
-  bool holding_regions_ = false;
-  std::vector<Held> held_regions_;
-  bool holding_opens_ = false;
-  std::vector<Held> held_opens_;
-  bool holding_closes_ = false;
-  std::vector<Held> held_closes_;
+  bool stopping_ = false, holding_ = false, deaf_ = false, mute_ = false;
+  bool holding_regions_ = false, holding_opens_ = false, holding_closes_ = false;
+  std::vector<Held> held_regions_, held_opens_, held_closes_;
   attach::Failed failure_{Errc::kOk, ""};
   attach::JobOpen last_job_;
   std::vector<uint16_t> priorities_;
-  int opens_ = 0;
-  int closes_ = 0;
+  int opens_ = 0, closes_ = 0, questions_ = 0;
   int declarations_ = 0;
   int waits_ = 0;
   uint32_t next_slot_ = 0;

@@ -369,6 +369,15 @@ TEST_F(ClientLifecycle, ADeadDaemonFailsEverythingAtOnce) {
   EXPECT_EQ(mercury_job_open(context_, &options, &job), -EPIPE);
 }
 
+// In seconds in which this program waits, each of which has its question: neither sooner nor later.
+TEST_F(ClientLifecycle, ADaemonThatStandsStillIsGivenUpAfterElevenQuestions) {
+  daemon_->hold(true);
+  daemon_->say_nothing();
+  const mercury_handle pushed = push_pull(1);
+  EXPECT_EQ(mercury_wait(job_, pushed, MERCURY_FOREVER), -EPIPE);
+  EXPECT_EQ(daemon_->questions(), 11);
+}
+
 // A daemon that ends closes the programs' jobs a moment before their sockets.
 TEST_F(ClientLifecycle, ADaemonThatClosesTheProgramsJobHasGone) {
   daemon_->fail_jobs(Errc::kClosed, "no such job");

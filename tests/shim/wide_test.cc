@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint32_t kWorkers = 256;
 constexpr uint32_t kTensors = 4;
-constexpr uint64_t kElements = 16'000;  // of each: 45 chunks or so
+constexpr uint64_t kElements = 24'000;  // of each: 67 chunks or so
 
 // Frames are lost, so that with hundreds of workers hardly a sum is complete in order.
 ClusterConfig config(uint32_t max_ranges) {

@@ -192,8 +192,32 @@ TEST_F(StrangersTest, AnOpenJobIsNotGatheredForLongerThanAnHour) {
   EXPECT_EQ(hosts.manager(1).snapshot().size(), 0U);
 }
 
+// Of a job that is listed, one that runs, and one that is not there; `guess` may be null.
+class Guesses : public StrangersTest {
+ protected:
+  void expect_one_refusal(const char* guess) {
+    for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
+      std::set<std::string> refusals;
+      for (const char* name : {"listed", "runs", "absent"}) {
+        wire::Hello hello;
+        hello.kind = kind;
+        hello.incarnation = 1;
+        hello.job = name;
+        if (guess != nullptr) hello.proof = prove(derive_job_key(name, guess), hello);
+        SessionModel& session = hosts.connect_raw(address(1), hello);
+        hosts.run_for(0);
+        std::string text = session.refusal;
+        ASSERT_FALSE(text.empty()) << name;
+        text.replace(text.find(name), std::string(name).size(), "NAME");
+        refusals.insert(text);
+      }
+      EXPECT_EQ(refusals.size(), 1U) << *refusals.begin() << *refusals.rbegin();
+    }
+  }
+};
+
 // Who does not prove a job's secret is not told whether there is such a job.
-TEST_F(StrangersTest, AWrongSecretAndAnUnknownJobAreOneRefusal) {
+TEST_F(Guesses, FindNoJobsName) {
   for (const bool open_jobs : {false, true}) {
     SCOPED_TRACE(open_jobs);
     hosts = Hosts();
@@ -208,29 +232,14 @@ TEST_F(StrangersTest, AWrongSecretAndAnUnknownJobAreOneRefusal) {
     ProgramModel& worker = opens(2, request);
     hosts.run();
     ASSERT_TRUE(worker.is_open()) << worker.open_text;
-    for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
-      std::set<std::string> refusals;
-      for (const char* name : {"listed", "runs", "absent"}) {
-        wire::Hello hello;
-        hello.kind = kind;
-        hello.incarnation = 1;
-        hello.job = name;
-        hello.proof = prove(derive_job_key(name, "guess"), hello);
-        SessionModel& session = hosts.connect_raw(address(1), hello);
-        hosts.run_for(0);
-        std::string text = session.refusal;
-        ASSERT_FALSE(text.empty()) << name;
-        text.replace(text.find(name), std::string(name).size(), "NAME");
-        refusals.insert(text);
-      }
-      EXPECT_EQ(refusals.size(), 1U) << *refusals.begin() << *refusals.rbegin();
-    }
+    expect_one_refusal("guess");
+    if (!open_jobs) expect_one_refusal(nullptr);
     // The log of the host says which it was.
     EXPECT_EQ(std::ranges::count_if(hosts.log,
                                     [](const std::string& line) {
                                       return says(line, "for job 'runs': the job's secret is");
                                     }),
-              2);
+              open_jobs ? 2 : 4);
     worker.close();
     expect_nothing_left();
   }
