@@ -148,7 +148,9 @@ uint32_t GradientExchange::end_jobs(ColdSteps& steps) {
 
 // False: the scheduler has no room for it.
 bool GradientExchange::admit(const WorkerRange& range) noexcept {
-  const bool bound = bindings_[range.session.value].kind == Kind::kShard;  // else it has closed
+  const Binding& binding = bindings_[range.session.value];
+  // Else it has closed, and the slot may be another job's.
+  const bool bound = binding.kind == Kind::kShard && binding.job == range.job;
   return !bound || !worker_.is_wanted(range) || sends_.admit(range.session, range.range);
 }
 

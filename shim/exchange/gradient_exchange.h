@@ -60,7 +60,7 @@ class GradientExchange {
   uint32_t poll(uint64_t now_ns) noexcept;
   bool awaits_nic() const noexcept { return server_.awaits_nic(); }
   uint64_t next_deadline_ns() const noexcept {
-    if (worker_.has_steps() || looks_again_) return 0;
+    if (worker_.has_steps() || looks_again_ || worker_.waiting_ranges() > 0) return 0;
     return std::min(
         {worker_.release_due_ns(), server_.next_deadline_ns(), sends_.next_deadline_ns()});
   }

@@ -207,7 +207,7 @@ class ProgramsThatPush : public testing::Test {
   FakeEngine host_;
   Counters counters_;
   uint64_t sessions_ = 0;
-  std::vector<float> elements_ = std::vector<float>(size_t{16} * 1024);
+  std::vector<float> elements_ = std::vector<float>(size_t{16} * 1152);
   std::vector<std::unique_ptr<AttachedProgram>> programs_;
   GradientExchange exchange_{ExchangeConfig{.sends = {.scheduler = {kJobs, 4096, kRanges, 4096},
                                                       .reserved_ranges = kReserved}},
@@ -318,6 +318,77 @@ TEST_P(WhoseRangesWaitAtOnce, AsItFollowsAnotherPolicyHoldsUpNoOther) {
   ASSERT_EQ(exchange_.usage().ranges, 0U) << "none is released";
   run(command::SetPolicy{JobSlot(0), "mercury"});
   expect_the_other_to_push();
+}
+
+// Of 1,150 servers, where two more ranges fit: the rest has none, and waits in several polls.
+class OneHasNoRoom : public ProgramsThatPush {
+ protected:
+  static constexpr uint16_t kServers = 1150;
+  static constexpr uint32_t kRoom = kOwn + kShared / 2, kFit = kRoom / kServers;
+  static_assert(kRoom % kServers < Worker::kMostWaitingRanges);
+  static constexpr uint32_t kPart = Worker::kMostWaitingRanges;
+
+  OneHasNoRoom() {
+    add(kFit + 2, kServers);
+    add(2);
+    for (uint32_t tensor = 0; tensor < kFit; ++tensor) EXPECT_TRUE(submit_next(0));
+    for (uint32_t polls = 0; polls <= kFit * kServers / kPart; ++polls) EXPECT_LE(poll(), kPart);
+    EXPECT_EQ(exchange_.usage().ranges, kFit * kServers);
+  }
+  // How many more ranges are scheduled then.
+  uint32_t poll() {
+    const uint32_t before = exchange_.usage().ranges;
+    exchange_.poll(0);
+    return exchange_.usage().ranges - before;
+  }
+};
+
+TEST_F(OneHasNoRoom, AndTheOtherIsReadBeforeAnybodySleeps) {
+  ASSERT_TRUE(submit_next(0));
+  exchange_.poll(0);
+  ASSERT_TRUE(submit_next(1));
+  const uint64_t before = counters_.get(Counter::kSubmissions);
+  for (uint32_t polls = 0; exchange_.next_deadline_ns() == 0; ++polls) {
+    ASSERT_LE(polls, kServers / kPart + 1);
+    exchange_.poll(0);
+  }
+  EXPECT_EQ(counters_.get(Counter::kSubmissions), before + 1);
+  EXPECT_EQ(exchange_.usage().ranges, kRoom + 1);
+}
+
+TEST_F(OneHasNoRoom, APollSchedulesAPartOfWhatWaitsAndOfWhatHadNoRoom) {
+  ASSERT_TRUE(submit_next(0));
+  while (exchange_.next_deadline_ns() == 0 || exchange_.usage().ranges < kRoom) {
+    EXPECT_LE(poll(), kPart);
+  }
+  for (uint32_t shard = 0; shard < kServers; ++shard) exchange_.unblock(SessionSlot(shard));
+  OutgoingDatagram out;
+  for (uint32_t sent = 0; sent < kRoom; ++sent) ASSERT_TRUE(exchange_.next(out));
+  for (uint32_t shard = 0; shard < kServers; ++shard) exchange_.block(SessionSlot(shard));
+  ASSERT_TRUE(submit_next(0));
+  uint32_t all = 0;
+  for (uint32_t polls = 0; all < (kFit + 2) * kServers - kRoom; ++polls) {
+    ASSERT_LE(polls, 2 * kServers / kPart + 2);
+    const uint32_t now = poll();
+    EXPECT_LE(now, 2 * kPart);
+    all += now;
+  }
+}
+
+// What had no room waits for longer than its session may live; the next one there is another job's.
+TEST_F(OneHasNoRoom, NothingOfItGoesToWhoHasItsSessionNext) {
+  ASSERT_TRUE(submit_next(0));
+  for (uint32_t polls = 0; polls <= kServers / kPart; ++polls) exchange_.poll(0);
+  constexpr uint32_t kLast = kServers - 1;
+  exchange_.forget(SessionSlot(kLast));
+  sessions_ = kLast;
+  add(kFit + 2);
+  for (uint32_t shard = 0; shard < kLast; ++shard) exchange_.unblock(SessionSlot(shard));
+  for (uint32_t polls = 0; polls < 2 * kServers / kPart + 2; ++polls) {
+    for (OutgoingDatagram out; exchange_.next(out);) continue;
+    exchange_.poll(0);
+  }
+  EXPECT_EQ(exchange_.usage().ranges, 0U);
 }
 
 // What it pushes is sent at once, so that its part is never used up. Where all are looked at in
