@@ -37,18 +37,21 @@ class ForwardGate {
       flush(chunk.tensor, group_of(tensor, chunk.chunks.first), answer);
     }
   }
-  // Everything that is held back, in steps: `looks` groups of eight chunks at most, which it counts
-  // down. True: there is nothing left. Nothing else is asked of it from the first call on.
+  // Everything that is held back, in steps: `looks` times eight chunks at most, or those up to one
+  // answer, which it counts down. True: there is nothing left. Nothing else is asked of it from the
+  // first call on.
   template <class F>
   bool drain(uint32_t& looks, F answer) noexcept {
     while (looks > 0 && drained_.value < tensors_.size()) {
       --looks;
-      const ChunkSpan& share = tensors_[drained_.value].share;
-      const ChunkIndex first = share.at(drained_chunks_);
-      const uint32_t count = std::min(share.count - drained_chunks_, uint32_t{8});
-      flush(drained_, {first, count}, answer);
-      drained_chunks_ += count;
-      if (drained_chunks_ < share.count) continue;
+      GatedTensor& tensor = tensors_[drained_.value];
+      const uint32_t all = tensor.share.count,
+                     before = std::min(all - drained_chunks_, uint32_t{8});
+      ChunkSpan left{tensor.share.at(drained_chunks_), before};
+      const ChunkSpan run = take(tensor, left);
+      if (run.count > 0) answer(ChunkRange{drained_, tensor.round, run, tensor.priority});
+      drained_chunks_ += before - left.count;
+      if (drained_chunks_ < all) continue;
       ++drained_.value;
       drained_chunks_ = 0;
     }
