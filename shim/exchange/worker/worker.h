@@ -83,7 +83,8 @@ class Worker {
   // Released, and not in the scheduler yet; of all programs, but for what is held up.
   size_t waiting_ranges() const noexcept { return ranges_.size() - next_range_; }
   // While there are so many, as a poll puts into the scheduler, nothing more is released or read:
-  // what one job has would stand before all that others bring.
+  // what one job has would stand before all that others bring. 1,024 were four fifths of the
+  // fullest pass that cold_cost counts; a burst of frames is less than this.
   static constexpr size_t kMostWaitingRanges = 256;
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
