@@ -153,9 +153,11 @@ class Pacer {
 
   // A pass that somebody else's process has made longer says nothing of the next.
   static constexpr uint64_t kLongestPassNs = 100'000;
-  // What is urgent may wait so long; a link of 500 Mb/s carries four frames of 1500 bytes
-  // meanwhile.
-  static constexpr uint64_t kGatherNs = 100'000;
+  // What is urgent may wait so long at each end; a link of 500 Mb/s carries two frames of 9000 bytes
+  // meanwhile. With 100 us it carried less than one, and each was a wake-up of its own: a byte took
+  // twice the processor time. With a millisecond it took two thirds of that of 300 us over 1500
+  // bytes, and what is urgent four times as long as with 100 us (docs/performance.md).
+  static constexpr uint64_t kGatherNs = 300'000;
   // A thread that sleeps until then comes 18 to 33 us late, one in a hundred times 36 to 57 us (of
   // 80 us, two cores of an AMD EPYC); one that shares its core later still.
   static constexpr uint64_t kCushionNs = 100'000;
