@@ -368,6 +368,7 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   }
   ++uncounted_frames_;
   uncounted_bytes_ += bytes;
+  pacer_.note_datagram(header.priority, datagram.job, now_ns_);
   pace(entry, bytes);
   service_.charge(datagram.job, bytes);
   return true;

@@ -195,6 +195,7 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
     }
     ++sent;
   }
+  if (sent > 0) pacer_.note_haste(now_ns_);
   return sent;
 }
 

@@ -9,9 +9,10 @@
 //
 // Where handing frames to the device is a system call, it is not made for each frame: while the
 // link has enough to send for kCushionNs, what may be sent gathers, for kGatherNs at most since
-// some was. A frame that waits here could not have left before what is ahead of it, but for those
-// to other engines of this host, which no link carries: they wait, too. None is chosen before it
-// may leave, so those that are more urgent and come meanwhile go first.
+// some was, or for kShortGatherNs where something was in haste lately. A frame that waits here
+// could not have left before what is ahead of it, but for those to other engines of this host,
+// which no link carries: they wait, too. None is chosen before it may leave, so those that are more
+// urgent and come meanwhile go first.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
@@ -26,6 +27,7 @@
 #include <utility>
 
 #include "transport/base/endpoint.h"
+#include "transport/base/types.h"
 #include "transport/engine/shared_link.h"
 
 namespace mercury {
@@ -70,6 +72,15 @@ class Pacer {
   }
   // How often the link has had nothing to send; may wrap.
   uint32_t pauses() const noexcept { return clock_->pauses(); }
+  // A datagram goes. More urgent than the last one it has overtaken others, and of another job it
+  // is that job's turn.
+  void note_datagram(uint16_t priority, JobSlot job, uint64_t now_ns) noexcept {
+    if (priority < last_priority_ || job != last_job_) note_haste(now_ns);
+    last_priority_ = priority;
+    last_job_ = job;
+  }
+  // Something goes that somebody may be waiting for while others send as much as they can.
+  void note_haste(uint64_t now_ns) noexcept { haste_until_ns_ = now_ns + kHasteNs; }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
     // A pass that holds sends what does not gather, as acknowledgements, which puts nothing off.
@@ -140,7 +151,8 @@ class Pacer {
     // What a pass does not send leaves in the next, after what that one receives.
     const uint64_t early_ns = pass_ns_ + kCushionNs;
     const uint64_t free_at_ns = clock_->free_at_ns();
-    return std::min(sent_at_ns_ + kGatherNs, free_at_ns - std::min(free_at_ns, early_ns));
+    const uint64_t gather_ns = sent_at_ns_ < haste_until_ns_ ? kShortGatherNs : kGatherNs;
+    return std::min(sent_at_ns_ + gather_ns, free_at_ns - std::min(free_at_ns, early_ns));
   }
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
   uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
@@ -153,11 +165,15 @@ class Pacer {
 
   // A pass that somebody else's process has made longer says nothing of the next.
   static constexpr uint64_t kLongestPassNs = 100'000;
-  // What is urgent may wait so long at each end; a link of 500 Mb/s carries two frames of 9000 bytes
-  // meanwhile. With 100 us it carried less than one, and each was a wake-up of its own: a byte took
-  // twice the processor time. With a millisecond it took two thirds of that of 300 us over 1500
-  // bytes, and what is urgent four times as long as with 100 us (docs/performance.md).
-  static constexpr uint64_t kGatherNs = 300'000;
+  // What is urgent may wait so long at each end; a link of 500 Mb/s carries four frames of 1500
+  // bytes meanwhile.
+  static constexpr uint64_t kShortGatherNs = 100'000;
+  // The first that overtakes others may wait so long. The same link carries less than one frame of
+  // 9000 bytes in 100 us, so that each was a wake-up of its own, and a byte took three times the
+  // processor time.
+  static constexpr uint64_t kGatherNs = 500'000;
+  // An iteration of training, or some.
+  static constexpr uint64_t kHasteNs = 100'000'000;
   // A thread that sleeps until then comes 18 to 33 us late, one in a hundred times 36 to 57 us (of
   // 80 us, two cores of an AMD EPYC); one that shares its core later still.
   static constexpr uint64_t kCushionNs = 100'000;
@@ -169,8 +185,11 @@ class Pacer {
   bool others_wait_ = false;
   bool holds_ = false;       // this pass sends nothing
   uint64_t sent_at_ns_ = 0;  // the last frame of a pass that did not hold, whatever it was
-  uint64_t begun_ns_ = 0;    // this pass
-  uint64_t pass_ns_ = 0;     // how long the next is expected to be
+  uint64_t haste_until_ns_ = 0;
+  uint16_t last_priority_ = 0;
+  JobSlot last_job_ = kNoJob;
+  uint64_t begun_ns_ = 0;  // this pass
+  uint64_t pass_ns_ = 0;   // how long the next is expected to be
   LinkClock own_clock_;
   LinkClock* clock_ = &own_clock_;            // or what others send by, too
   uint64_t remainder_ = 0;                    // of a nanosecond, in 1/rate_
