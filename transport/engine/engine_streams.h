@@ -189,13 +189,14 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
     if (bytes > entry.whole_bytes) {
       std::copy_n(frame.data, bytes, cut_.data());
       port_.tx_cancel(frame);
-      if (!send_in_parts(entry, bytes)) return sent + 1;
-    } else {
-      send_own_frame(frame, entry, bytes);
+      ++sent;
+      if (!send_in_parts(entry, bytes)) break;
+      continue;
     }
+    send_own_frame(frame, entry, bytes);
     ++sent;
   }
-  if (sent > 0) pacer_.note_haste(now_ns_);
+  if (sent > 0 && !entry.on_host) pacer_.note_haste(now_ns_);
   return sent;
 }
 

@@ -9,10 +9,10 @@
 //
 // Where handing frames to the device is a system call, it is not made for each frame: while the
 // link has enough to send for kCushionNs, what may be sent gathers, for kGatherNs at most since
-// some was, or for kShortGatherNs where something was in haste lately. A frame that waits here
-// could not have left before what is ahead of it, but for those to other engines of this host,
-// which no link carries: they wait, too. None is chosen before it may leave, so those that are more
-// urgent and come meanwhile go first.
+// some was, or for kShortGatherNs where something was in haste lately, or engines share the link. A
+// frame that waits here could not have left before what is ahead of it, but for those to other
+// engines of this host, which no link carries: they wait, too. None is chosen before it may leave,
+// so those that are more urgent and come meanwhile go first.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
@@ -75,7 +75,8 @@ class Pacer {
   // A datagram goes. More urgent than the last one it has overtaken others, and of another job it
   // is that job's turn.
   void note_datagram(uint16_t priority, JobSlot job, uint64_t now_ns) noexcept {
-    if (priority < last_priority_ || job != last_job_) note_haste(now_ns);
+    const bool another_job = job != last_job_ && last_job_ != kNoJob;
+    if (priority < last_priority_ || another_job) note_haste(now_ns);
     last_priority_ = priority;
     last_job_ = job;
   }
@@ -151,8 +152,14 @@ class Pacer {
     // What a pass does not send leaves in the next, after what that one receives.
     const uint64_t early_ns = pass_ns_ + kCushionNs;
     const uint64_t free_at_ns = clock_->free_at_ns();
-    const uint64_t gather_ns = sent_at_ns_ < haste_until_ns_ ? kShortGatherNs : kGatherNs;
-    return std::min(sent_at_ns_ + gather_ns, free_at_ns - std::min(free_at_ns, early_ns));
+    return std::min(sent_at_ns_ + gather_ns(free_at_ns),
+                    free_at_ns - std::min(free_at_ns, early_ns));
+  }
+  // Half of what the link had to send then is left to a thread that wakes late.
+  uint64_t gather_ns(uint64_t free_at_ns) const noexcept {
+    if (place_ || sent_at_ns_ < haste_until_ns_) return kShortGatherNs;
+    const uint64_t ahead_ns = free_at_ns - std::min(free_at_ns, sent_at_ns_);
+    return std::clamp(ahead_ns / 2, kShortGatherNs, kGatherNs);
   }
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
   uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
@@ -168,12 +175,12 @@ class Pacer {
   // What is urgent may wait so long at each end; a link of 500 Mb/s carries four frames of 1500
   // bytes meanwhile.
   static constexpr uint64_t kShortGatherNs = 100'000;
-  // The first that overtakes others may wait so long. The same link carries less than one frame of
-  // 9000 bytes in 100 us, so that each was a wake-up of its own, and a byte took three times the
-  // processor time.
+  // What overtakes nothing by its priority may wait so long, and the first that does. The same link
+  // carries less than one frame of 9000 bytes in 100 us: each was a wake-up of its own, which took
+  // most of the processor time of its bytes.
   static constexpr uint64_t kGatherNs = 500'000;
-  // An iteration of training, or some.
-  static constexpr uint64_t kHasteNs = 100'000'000;
+  // Some iterations of training.
+  static constexpr uint64_t kHasteNs = 10'000'000'000;
   // A thread that sleeps until then comes 18 to 33 us late, one in a hundred times 36 to 57 us (of
   // 80 us, two cores of an AMD EPYC); one that shares its core later still.
   static constexpr uint64_t kCushionNs = 100'000;

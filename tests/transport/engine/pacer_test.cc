@@ -91,7 +91,8 @@ TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
     uint64_t least_frames;  // of a batch, but for the first
   };
   for (const Case& c : {Case{2'500'000, 60'000, 1}, Case{62'500'000, 60'000, 20},
-                        Case{125'000'000, 60'000, 34}, Case{312'500'000, 60'000, 20},
+                        Case{62'500'000, 300'000, 20}, Case{125'000'000, 60'000, 20},
+                        Case{125'000'000, 200'000, 20}, Case{312'500'000, 60'000, 20},
                         Case{625'000'000, 60'000, 1}, Case{1'250'000'000, 10'000, 1}}) {
     Pacer pacer(c.rate, kBound, nullptr, true);
     uint64_t now_ns = 1'000, sent_bytes = 0;
@@ -131,35 +132,35 @@ TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
   EXPECT_FALSE(sends(1'005'500)) << "it has something for 104.5 us";
   EXPECT_EQ(pacer.ready_at_ns(), 1'010'000U);
   EXPECT_TRUE(sends(1'010'000));
-  for (int frame = 0; frame < 70; ++frame) pacer.sent(kFrame, 1'010'000);
-  EXPECT_EQ(pacer.ready_at_ns(), 1'510'000U) << "500 us, though the link has something for 700";
+  for (int frame = 0; frame < 100; ++frame) pacer.sent(kFrame, 1'010'000);
+  EXPECT_EQ(pacer.ready_at_ns(), 1'510'000U) << "500 us, though the link has something for 1,100";
   EXPECT_FALSE(sends(1'509'999));
   EXPECT_TRUE(sends(1'510'000));
 }
 
 // For a while after a datagram that overtakes others, or is another job's, or bytes of streams.
 TEST(Pacer, WhereSomethingIsInHasteFramesGatherForLess) {
-  constexpr uint64_t kWhile = 100'000'000;
-  Pacer pacer(100'000'000, 64 * 1024, nullptr, true);
+  constexpr uint64_t kWhile = 10'000'000'000;
+  Pacer pacer(100'000'000, 200'000, nullptr, true);
   const auto gathers_for = [&](uint64_t now_ns) {
     pacer.begin_pass(now_ns, false);
-    for (int frame = 0; frame < 65; ++frame) pacer.sent(1'000, now_ns);
+    for (int frame = 0; frame < 110; ++frame) pacer.sent(1'000, now_ns);
     return pacer.ready_at_ns() - now_ns;
   };
-  pacer.note_datagram(7, kNoJob, 1'000'000);
+  pacer.note_datagram(7, JobSlot(0), 1'000'000);
   EXPECT_EQ(gathers_for(1'000'000), 500'000U);
-  pacer.note_datagram(7, kNoJob, 2'000'000);
-  pacer.note_datagram(9, kNoJob, 2'000'000);
+  pacer.note_datagram(7, JobSlot(0), 2'000'000);
+  pacer.note_datagram(9, JobSlot(0), 2'000'000);
   EXPECT_EQ(gathers_for(2'000'000), 500'000U) << "what is less urgent waits for its turn";
-  pacer.note_datagram(8, kNoJob, 3'000'000);
+  pacer.note_datagram(8, JobSlot(0), 3'000'000);
   EXPECT_EQ(gathers_for(3'000'000), 100'000U) << "overtaken";
   EXPECT_EQ(gathers_for(3'000'000 + kWhile - 1), 100'000U);
   EXPECT_EQ(gathers_for(4'000'000 + kWhile), 500'000U);
-  pacer.note_datagram(8, JobSlot(1), 200'000'000);
-  EXPECT_EQ(gathers_for(200'000'000), 100'000U) << "another job";
-  EXPECT_EQ(gathers_for(400'000'000), 500'000U);
-  pacer.note_haste(500'000'000);
-  EXPECT_EQ(gathers_for(500'000'000), 100'000U);
+  pacer.note_datagram(8, JobSlot(1), 2 * kWhile);
+  EXPECT_EQ(gathers_for(2 * kWhile), 100'000U) << "another job";
+  EXPECT_EQ(gathers_for(4 * kWhile), 500'000U);
+  pacer.note_haste(5 * kWhile);
+  EXPECT_EQ(gathers_for(5 * kWhile), 100'000U);
 }
 
 // A pass receives before it sends: what gathers in one leaves late in the next.

@@ -50,7 +50,7 @@ class PostService {
     waiting.pop_front();
     payload_.assign(post.bytes, static_cast<std::byte>(post.number));
     out.session = session;
-    out.job = kNoJob;
+    out.job = takes_turns ? JobSlot(static_cast<uint16_t>(post.number % 2)) : kNoJob;
     out.header.type = wire::FrameType::kDatagram1;
     out.header.flags = 0;
     out.header.words = {post.number, post.bytes, 0};
@@ -87,7 +87,8 @@ class PostService {
   std::deque<Post> waiting;
   bool blocked = true;
   bool sends_again = true;
-  bool overtakes = false;  // each second datagram the one before it
+  bool overtakes = false;    // each second datagram the one before it
+  bool takes_turns = false;  // each datagram is another job's than the one before it
   uint32_t posted = 0;
   uint32_t lost = 0;
   uint64_t charged_bytes = 0;
