@@ -328,7 +328,7 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   wire::Header& header = datagram.header;
   header.session = session.peer_number();
   header.packet_number = session.on_send_datagram(datagram.tag, bytes, now_ns_);
-  if (!entry.on_host) [[likely]]
+  if (pacer_.gathers() && !entry.on_host) [[unlikely]]
     pacer_.note_datagram(header.priority, datagram.job, now_ns_);
   header.flags = static_cast<uint16_t>(header.flags | session.datagram_flags() | entry.frame_flags);
   if (pacer_.pauses() != entry.pauses) {

@@ -107,6 +107,7 @@ class Pacer {
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
+  bool gathers() const noexcept { return gathers_; }
   bool shares_link() const noexcept { return place_ != nullptr; }
   void note_receives(bool receives) noexcept {
     if (place_) place_->note_receives(receives);
