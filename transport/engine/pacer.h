@@ -8,11 +8,12 @@
 // the bound. What a pass finds ahead of the link is the bound at most.
 //
 // Where handing frames to the device is a system call, it is not made for each frame: while the
-// link has enough to send for kCushionNs, what may be sent gathers, for kGatherNs at most since
-// some was, or for kShortGatherNs where something was in haste lately, or engines share the link. A
-// frame that waits here could not have left before what is ahead of it, but for those to other
-// engines of this host, which no link carries: they wait, too. None is chosen before it may leave,
-// so those that are more urgent and come meanwhile go first.
+// link has enough to send for kCushionNs, what may be sent gathers until the link has sent half of
+// what it had when some was, or for kGatherNs at most, or for kShortGatherNs where something was in
+// haste lately, or engines share the link. A frame that waits here could not have left before what
+// is ahead of it, but for those to other engines of this host, which no link carries: they wait,
+// too. None is chosen before it may leave, so those that are more urgent and come meanwhile go
+// first.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
