@@ -198,7 +198,8 @@ class HostileProgramTest(unittest.TestCase):
             before = self.counter("tx_bytes")
             self.cluster.go(20)
             part = 20 * ROUND_BYTES / (self.counter("tx_bytes") - before)
-            self.assertGreater(part, 0.25, f"seed {OPTIONS.seed}: of what its host sends, with one other job there")
+            # Half, less what a busy machine keeps from it; with a weight of 10 there, not even a tenth.
+            self.assertGreater(part, 0.1, f"seed {OPTIONS.seed}: of what its host sends, with one other job there")
         self.beside("weight", 1, takes_no_more_than_others)
         self.assertIn("its weight here is 1, not 1000", self.cluster.daemons["left"].log())
 

@@ -14,8 +14,6 @@
 namespace mercury::testing {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr int kPatienceMs = 60'000;  // at most, on a machine that others keep busy
 
 // Tensor 1 of a job of two workers.
@@ -45,8 +43,9 @@ void expect_served(const StackDaemon& daemon, const RealJob& job, size_t numel) 
   mercury_detach(context);
 }
 
-// For two seconds it is waited for, as peers would. For longer it counts as gone, whatever is asked
-// of it; and when it goes on it has let go of the programs that have, and serves them again.
+// For two seconds it is waited for, as peers would. For longer (client_lifecycle_test counts for
+// how long) it counts as gone, whatever is asked of it; and when it goes on it has let go of the
+// programs that have, and serves them again.
 TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfterwards) {
   constexpr size_t kNumel = 5000;
   RealJob::Options options;
@@ -67,11 +66,7 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   ASSERT_EQ(mercury_wait(job.job(1), theirs, MERCURY_FOREVER), 0) << mercury_last_error();
   EXPECT_EQ(mine, std::vector<float>(kNumel, 3.0F));
 
-  // Answers come in order: with this one, none is left of what was asked while it stood still.
-  void* memory = nullptr;
-  ASSERT_EQ(mercury_alloc(job.context(0), 4096, &memory), 0) << mercury_last_error();
   const mercury_handle lost = push_pull(job.job(0), 1);
-  const auto since = std::chrono::steady_clock::now();
   daemon.stop();
   push_pull(job.job(1), 1);
   std::thread request([&] {
@@ -83,7 +78,6 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
     EXPECT_TRUE(said({"stands still"}));
   });
   EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
-  EXPECT_GE(std::chrono::steady_clock::now() - since, 10s);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   request.join();
   question.join();
@@ -121,10 +115,8 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   ASSERT_EQ(mercury_wait(job.job(1), theirs, MERCURY_FOREVER), 0) << mercury_last_error();
 
   const mercury_handle lost = push_pull(job.job(0), 1);
-  const auto since = std::chrono::steady_clock::now();
   daemon.stop_engine();
   EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
-  EXPECT_GE(std::chrono::steady_clock::now() - since, 12s);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   job.detach(0);
   job.detach(1);
