@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <string>
 
 #include "scheduler/scheduler.h"
 #include "tests/scheduler/plain_rules.h"
+#include "tests/seeds.h"
 
 namespace mercury {
 namespace {
@@ -125,15 +125,15 @@ class Twins {
 };
 
 TEST(SchedulerModel, EqualsThePlainRulesOverManySeeds) {
-  for (uint32_t seed = 1; seed <= 3000; ++seed) {
+  for_each_seed(3000, [](uint64_t number) {
+    const auto seed = static_cast<uint32_t>(number);
     Twins twins(seed);
     for (int step = 0; step < 400; ++step) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
       twins.step();
       twins.compare();
-      if (testing::Test::HasFatalFailure()) return;
+      if (testing::Test::HasFatalFailure()) FAIL() << "in step " << step;
     }
-  }
+  });
 }
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "scheduler/scheduler.h"
 #include "tests/scheduler/plain_rules.h"
+#include "tests/seeds.h"
 
 namespace mercury {
 namespace {
@@ -168,17 +168,15 @@ class TurnsTwins {
 };
 
 TEST(SchedulerModel, SessionsInTurnsGoOnByThePlainRulesWhateverChanges) {
-  for (uint32_t seed = 1; seed <= 3000; ++seed) {
+  for_each_seed(3000, [](uint64_t number) {
+    const auto seed = static_cast<uint32_t>(number);
     TurnsTwins turns(seed);
     for (int step = 0; step < 600; ++step) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
       turns.step();
       turns.compare();
-      if (testing::Test::HasFatalFailure()) return;
     }
     turns.end();
-    if (testing::Test::HasFatalFailure()) return;
-  }
+  });
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "tests/seeds.h"
 
 namespace mercury::sharing {
 namespace {
@@ -313,17 +313,16 @@ class Twins {
 };
 
 TEST(SharedRanges, ChangeNothingOfTheOrderOverManySeeds) {
-  for (uint32_t seed = 1; seed <= 2000; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  for_each_seed(2000, [](uint64_t number) {
+    const auto seed = static_cast<uint32_t>(number);
     Twins twins(seed);
     for (int step = 0; step < 600; ++step) {
       twins.step();
       twins.compare();
-      if (testing::Test::HasFatalFailure()) return;
+      if (testing::Test::HasFatalFailure()) FAIL() << "in step " << step;
     }
     twins.end();
-    if (testing::Test::HasFatalFailure()) return;
-  }
+  });
 }
 
 }  // namespace

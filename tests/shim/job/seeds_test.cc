@@ -1,5 +1,7 @@
 // Whole jobs in random topologies, orders and with random deaths: every question gets exactly one
 // answer, what can succeed does, and nothing is left at the end.
+#include "tests/seeds.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -170,8 +172,7 @@ class Scenario {
 };
 
 TEST(JobSeeds, WithoutFaultsEveryJobRunsAndNothingIsLeft) {
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for_each_seed(500, [](uint64_t seed) {
     Scenario run(seed);
     run.open_all();
     run.settle();
@@ -182,13 +183,11 @@ TEST(JobSeeds, WithoutFaultsEveryJobRunsAndNothingIsLeft) {
     ASSERT_TRUE(run.all_declared());
     run.close_all();
     run.expect_clean();
-    if (testing::Test::HasFailure()) return;
-  }
+  });
 }
 
 TEST(JobSeeds, WhateverDiesWhenEveryQuestionIsAnsweredAndNothingIsLeft) {
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for_each_seed(3000, [](uint64_t seed) {
     Scenario run(seed);
     const uint64_t when = run.pick(3);
     run.open_all();
@@ -200,8 +199,7 @@ TEST(JobSeeds, WhateverDiesWhenEveryQuestionIsAnsweredAndNothingIsLeft) {
     run.settle();
     run.close_all();
     run.expect_clean();
-    if (testing::Test::HasFailure()) return;
-  }
+  });
 }
 
 }  // namespace

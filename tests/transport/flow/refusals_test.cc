@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "tests/seeds.h"
 #include "transport/flow/ack_sender.h"
 #include "transport/flow/refusal_pause.h"
 
@@ -23,8 +24,8 @@ bool names(const wire::AckRange* ranges, size_t count, uint64_t number) {
 // Numbers come in any order, are lost, taken and refused, and not each ACK arrives. Whatever ACK
 // does, what is refused is never acknowledged without being named.
 TEST(Refusals, NoAckLetsWhatWasRefusedPassForTaken) {
-  for (uint32_t seed = 1; seed <= 200; ++seed) {
-    std::mt19937 random(seed);
+  for_each_seed(200, [](uint64_t seed) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
     AckSender sender(8, 500 * kUs);
     std::set<uint64_t> refused, told;
     const uint32_t odds = 1 + random() % 8;  // one in so many is refused
@@ -51,7 +52,7 @@ TEST(Refusals, NoAckLetsWhatWasRefusedPassForTaken) {
       }
     }
     EXPECT_GT(told.size() * 10, refused.size() * 9) << "seed " << seed;
-  }
+  });
 }
 
 TEST(Refusals, MoreGapsThanCanBeSaidAreLeftToBeTakenForLoss) {

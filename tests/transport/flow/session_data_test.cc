@@ -1,4 +1,5 @@
 // What sessions promise about chunks and control messages, whatever the network does.
+#include "tests/seeds.h"
 #include "tests/transport/flow/pipe.h"
 
 namespace mercury::test {
@@ -28,8 +29,8 @@ void expect_nothing_held(Net& net) {
 bool all_acked(const Net& net) { return net.host[0].all_acked() && net.host[1].all_acked(); }
 
 TEST(SessionData, EveryChunkIsAcknowledgedOrReportedLostUntilItIs) {
-  for (uint32_t seed = 0; seed < 1000; ++seed) {
-    SCOPED_TRACE(seed);
+  for_each_seed(1000, [](uint64_t number) {
+    const auto seed = static_cast<uint32_t>(number);
     std::mt19937 random(seed);
     SessionConfig config;
     config.window_bytes = 8'000 + random() % 100'000;
@@ -47,7 +48,7 @@ TEST(SessionData, EveryChunkIsAcknowledgedOrReportedLostUntilItIs) {
     expect_complete(net);
     expect_nothing_held(net);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
-  }
+  });
 }
 
 TEST(SessionData, NothingIsSentTwiceOnAPerfectPath) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tests/seeds.h"
 #include "tests/transport/flow/pipe.h"
 #include "transport/flow/mtu_probe.h"
 #include "transport/wire/crc32c.h"
@@ -115,8 +116,8 @@ class Sealed {
 };
 
 TEST(SessionSeal, CarriesAllInAnyWeather) {
-  for (uint32_t seed = 0; seed < 200; ++seed) {
-    SCOPED_TRACE(seed);
+  for_each_seed(200, [](uint64_t number) {
+    const auto seed = static_cast<uint32_t>(number);
     const bool encrypted = seed % 2 != 0;
     SessionConfig config;
     config.max_udp_payload = 8900;
@@ -150,7 +151,7 @@ TEST(SessionSeal, CarriesAllInAnyWeather) {
     EXPECT_EQ(net.host[1].delivered.size(), 200U);
     EXPECT_EQ(net.host[0].closed + net.host[1].closed, 0);
     EXPECT_LE(net.host[0].path, 4000 - wire::kSealBytes);
-  }
+  });
 }
 
 TEST(SessionSeal, NothingIsLargerThanThePath) {
