@@ -11,6 +11,7 @@ does not read. All of it is at idle priority, so that the innocent job loses no 
 """
 import collections
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -29,7 +30,8 @@ from neighbours import InnocentJob, arguments, make_idle, measured  # noqa: E402
 from program import Program  # noqa: E402
 
 OPTIONS, REST = arguments()
-FLOOD, ASKED, SPOOF = (os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("flood.py", "sink.py", "spoof.py"))
+FLOOD, FORGE, ASKED, SPOOF = (os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+                              for name in ("flood.py", "forge.py", "sink.py", "spoof.py"))
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 ONE_JOB_S = 15  # longer than session.peer_timeout
 PAIRS = 11  # that --measure takes each median of
@@ -56,29 +58,31 @@ TYPE_AT, ACK = 3, 5  # of a frame: behind its magic and version
 class Cluster:
     """A server's host, those of the innocent job's two workers, and a stranger's; and one that joins late, if it does."""
 
-    def __init__(self, folder, congestion="adaptive", server='kind = "uring"'):
+    def __init__(self, folder, congestion="adaptive", server='kind = "uring"', secret="", open_jobs=True):
         self.lab = netlab.Lab(f"mh{os.getpid()}", ("server", "left", "right", "stranger", "new"))
         self.site = hosts_test.Site(folder)
         self.innocent = None
         try:
-            self.start(congestion, server)
+            self.start(congestion, server, secret, open_jobs)
         except BaseException:
             self.close()
             raise
 
-    def start(self, congestion, server):
+    def start(self, congestion, server, secret, open_jobs):
+        known = f'\n[[job]]\nname = "innocent"\nsecret = "{secret}"' if secret else ""
         for name in ("server", "left", "right", "stranger"):
-            daemon = self.daemon(name, congestion, server if name == "server" else 'kind = "uring"')
+            daemon = self.daemon(name, congestion, *([server, known, open_jobs] if name == "server" else []))
             if name == "server":
                 self.server = daemon
             if name == "stranger":
                 make_idle(daemon)
         self.rendezvous = f"{self.lab['server'].ip}:{PORT}"
-        self.innocent = InnocentJob(OPTIONS, [self.site.path(host) + ".sock" for host in ("left", "right")], self.rendezvous)
+        self.innocent = InnocentJob(OPTIONS, [self.site.path(host) + ".sock" for host in ("left", "right")], self.rendezvous, secret)
 
-    def daemon(self, name, congestion="adaptive", port='kind = "uring"'):
+    def daemon(self, name, congestion="adaptive", port='kind = "uring"', jobs="", open_jobs=True):
         host = self.lab[name]
-        return self.site.daemon(name, host.popen, f'{port}\naddress = ["{host.ip}/24"]\n[session]\ncongestion = "{congestion}"')
+        return self.site.daemon(name, host.popen, f'{port}\naddress = ["{host.ip}/24"]\n[session]\ncongestion = "{congestion}"{jobs}',
+                                open_jobs=open_jobs)
 
     def go(self, rounds):
         self.innocent.go(rounds)
@@ -145,6 +149,10 @@ class Cluster:
         finally:
             program.kill()
 
+    def forge(self):
+        """Frames of the innocent job's sessions, from the switch."""
+        return self.process(["nsenter", f"--net=/run/netns/{self.lab.switch}", sys.executable, FORGE, self.lab["server"].port], on="stranger")
+
     @contextlib.contextmanager
     def flood(self, kind, port):
         with contextlib.ExitStack() as stack:
@@ -195,6 +203,8 @@ class Cluster:
         with contextlib.ExitStack() as stack:
             if way in FLOODS:
                 stack.enter_context(self.flood(way, PORT))
+            elif way == "forged":
+                stack.enter_context(self.forge())
             elif way == "dial":
                 stack.enter_context(self.dial())
             elif way == "spoof":
@@ -316,6 +326,30 @@ class FixedWindowTest(Beside):
         self.beside("oldest", "sent_blocks", self.cluster.gauge, PART, bounded)
 
 
+class AuthenticatedTest(Beside):
+    """Its job has a secret, and its frames have seals."""
+    CLUSTER = {"secret": "hush"}
+    WAYS = ("forged",)
+
+    def test_one_that_forges_its_frames(self):
+        self.assertEqual(self.cluster.counter("drop_seal"), 0, f"seed {OPTIONS.seed}")
+        self.beside("forged", "drop_seal", self.cluster.counter, 1000)
+
+
+class ShippedTest(Beside):
+    """The server has the job that its operator has named, and serves no others."""
+    CLUSTER = {"secret": "hush", "open_jobs": False}
+
+    def test_one_that_floods_with_hellos_gets_nothing(self):
+        self.beside("hellos", "drop_hello", self.cluster.counter, 100, lambda: self.assertEqual(self.cluster.gauge("sessions"), self.before))
+        stranger = Program(OPTIONS.library, self.cluster.site.path("stranger") + ".sock")
+        try:
+            reply = stranger.call("open", name="strange", rank=0, workers=1, servers=1, rendezvous=self.cluster.rendezvous, timeout_ms=5000)
+        finally:
+            stranger.kill()
+        self.assertEqual(reply.code, -errno.ESRCH, f"seed {OPTIONS.seed}: {reply}")
+
+
 class SharedInterfaceTest(Beside):
     """The server's daemon has the interface together with the kernel, and knows its neighbours from it."""
     CLUSTER = {"server": 'kind = "ethdev"\ndevice = "af_packet"\ninterface = "eth0"'}
@@ -336,7 +370,7 @@ class SharedInterfaceTest(Beside):
 def measure():
     print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile host, as a part of those beside another neighbour")
     least = float("inf")
-    for test in (HostileHostTest, FixedWindowTest, SharedInterfaceTest):
+    for test in (HostileHostTest, FixedWindowTest, AuthenticatedTest, SharedInterfaceTest):
         with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder, **test.CLUSTER)) as cluster:
             if test is SharedInterfaceTest:  # which cannot be filled in the time of a pair
                 with cluster.spoof(str(OPTIONS.seed)) as stranger:

@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from program import Worker  # noqa: E402
 
-MODES = ("scribble", "resize", "punch", "collapse", "stop", "flood", "weight", "share", "attach", "die")
+MODES = ("scribble", "resize", "punch", "collapse", "stop", "flood", "weight", "share", "fill", "attach", "die")
 STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
 LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
@@ -300,6 +300,20 @@ class Hostile:
             connection = self.share_one(connection, sequence, number)
             if number == 6:
                 say("shared")
+
+    def fill(self):
+        """As much memory as it may share and then more, all of which it gives back for the same again."""
+        mercury, held = self.worker.mercury, []
+        while True:
+            memory = ctypes.c_void_p()
+            code = mercury.mercury_alloc(self.worker.context, ctypes.c_size_t(SHARED_BYTES), ctypes.byref(memory))
+            if code == 0:
+                held.append(memory)
+                continue
+            say(f"refused {code} of {len(held)}")
+            for memory in held:
+                mercury.mercury_free(self.worker.context, memory)
+            held.clear()
 
     def greeted(self):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -14,6 +14,7 @@ caches and the other half of a core from the innocent, and no time; in the last 
 neighbour are programs like others, time as well.
 """
 import contextlib
+import errno
 import fcntl
 import os
 import random
@@ -39,6 +40,8 @@ PATIENCE_S = 300  # a busy machine may stop everything for minutes
 LIVES = 3  # of each kind but the ones that die
 DEATHS = 14
 LINK = "50Mbps"  # of the hostile program's host, where its job and the innocent one share it
+MEMORY = "1GiB"  # that all programs of the hostile program's host may share, and pieces of which it has most
+PIECES = range(8, (1 << 30) // hostile_program.SHARED_BYTES)
 ROUND_BYTES = 4 * InnocentJob.NUMEL  # that a worker of the innocent job sends
 PAIRS = 21  # that --measure takes each median of
 # Of attach_previous_version_test.cc.
@@ -73,13 +76,15 @@ class Hostile:
 
 
 class Cluster:
-    """Two workers' hosts and a server's, and the innocent job on them; `rate` is of the link of the hostile program's host."""
+    """Two workers' hosts and a server's, and the innocent job on them; of the hostile program's host, `rate` is its link's, and
+    `memory` what all programs may share."""
 
-    def __init__(self, folder, rate="0bps"):
+    def __init__(self, folder, rate="0bps", memory=MEMORY):
         self.daemons = {}
         for name in ("server", "left", "right"):
             self.address = some_address()
-            with unittest.mock.patch.dict(os.environ, MERCURY_PORT_RATE=rate if name == "left" else "0bps"):
+            limits = {"MERCURY_PORT_RATE": rate, "MERCURY_ATTACH_TOTAL_MEMORY": memory} if name == "left" else {}
+            with unittest.mock.patch.dict(os.environ, limits):
                 self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
             if name == "server":
                 self.rendezvous = f"{self.address}:{UDP_PORT}"
@@ -183,6 +188,16 @@ class HostileProgramTest(unittest.TestCase):
 
     def test_one_that_punches_holes_into_what_it_is_about_to_share(self):
         self.beside("share", LIVES, lambda hostile: self.assertEqual(hostile.says(), "shared"))
+
+    def test_one_that_shares_as_much_as_it_may(self):
+        def refused(hostile):
+            code, pieces = (int(word) for word in hostile.says().split()[1::2])
+            self.assertEqual(code, -errno.ENOSPC, f"seed {OPTIONS.seed}")
+            self.assertIn(pieces, PIECES)
+            for _ in range(LIVES):  # what it gives back counts until the kernel has it
+                code, pieces = (int(word) for word in hostile.says().split()[1::2])
+                self.assertEqual((code, pieces <= PIECES[-1]), (-errno.ENOSPC, True))
+        self.beside("fill", LIVES, refused)
 
     def test_one_that_stops_in_mid_exchange(self):
         self.beside("stop", LIVES, lambda hostile: self.wait_for(lambda: hostile.state() == "T", hostile.state))

@@ -43,13 +43,14 @@ class Site:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def daemon(self, name, popen, port, hugepages="off"):
+    def daemon(self, name, popen, port, hugepages="off", open_jobs=True):
         with open(self.path(name + ".toml"), "w") as file:
             file.write(f'[port]\nudp_port = 7470\nhugepages = "{hugepages}"\n{port}\n[attach]\nsocket = "{self.path(name)}.sock"\n')
         with open(self.path(name + ".log"), "w") as log:
             try:
                 process = ready.start_ready(
-                    functools.partial(popen, [STACKD, "--config", file.name, "--set", "jobs.open=true"], stderr=log), self.path(name + ".notify"))
+                    functools.partial(popen, [STACKD, "--config", file.name, *(["--set", "jobs.open=true"] if open_jobs else [])], stderr=log),
+                    self.path(name + ".notify"))
             except ready.NotReady as error:
                 raise AssertionError(f"{name} {error}: {self.log(name)}") from None
         self.processes.append(process)

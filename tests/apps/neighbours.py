@@ -36,13 +36,14 @@ class InnocentJob:
     """Two workers, attached to the daemons at `sockets`, and their tensor."""
     NUMEL = 40000
 
-    def __init__(self, options, sockets, rendezvous):
+    def __init__(self, options, sockets, rendezvous, secret=""):
         self.seed = options.seed
         self.programs = []
         for path in sockets:
             self.programs.append(Program(options.library, path))
         for rank, program in enumerate(self.programs):
-            program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=rendezvous, timeout_ms=60000)
+            program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=rendezvous, timeout_ms=60000,
+                          **({"secret": secret} if secret else {}))
         self.everyone()
         for program in self.programs:
             program.begin("declare", tensors=[[0, self.NUMEL, "f32", "sum"]])
