@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What ./quickstart runs once everything is built: examples/digits/run_job.py.
 
-usage: run_job_test.py BUILD [unittest arguments]     (HostsTest and PromiseTest need root; PromiseTest a machine with
+usage: run_job_test.py BUILD [unittest arguments]     (all but EmbeddedTest need root; PromiseTest a machine with
                                                        nothing else to do: tools/nightly main_job)
 """
 import glob
@@ -107,6 +107,8 @@ class HostsTest(Job):
         self.assertIn(IDENTICAL, said)
         self.check_nothing_is_left(job)
 
+
+class ReachTest(Job):
     def test_promises_and_reaches(self):
         job = self.start("--turns", "2")
         said, _ = job.communicate()
