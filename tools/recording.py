@@ -61,7 +61,8 @@ def command():
         elif word.split("=")[0] not in ("--record", "--build", "--out", "--json", "--no-plot"):
             words.append(word)
     program = pathlib.Path(sys.argv[0]).resolve()
-    return shlex.join(["sudo", str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
+    run = ["sudo"] if os.access(program, os.X_OK) else ["sudo", "python3"]
+    return shlex.join([*run, str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
 
 
 def append(path, rows):

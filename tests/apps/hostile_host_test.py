@@ -103,6 +103,8 @@ class Cluster:
             if idle:
                 make_idle(process)
             yield process
+            if process.poll() is not None:
+                raise AssertionError(f"seed {OPTIONS.seed}: {command} ended")
         finally:
             process.kill()
             process.communicate()
@@ -344,7 +346,7 @@ class ShippedTest(Beside):
         self.beside("hellos", "drop_hello", self.cluster.counter, 100, lambda: self.assertEqual(self.cluster.gauge("sessions"), self.before))
         stranger = Program(OPTIONS.library, self.cluster.site.path("stranger") + ".sock")
         try:
-            reply = stranger.call("open", name="strange", rank=0, workers=1, servers=1, rendezvous=self.cluster.rendezvous, timeout_ms=5000)
+            reply = stranger.call("open", name="strange", rank=0, workers=1, servers=1, rendezvous=self.cluster.rendezvous, timeout_ms=60000)
         finally:
             stranger.kill()
         self.assertEqual(reply.code, -errno.ESRCH, f"seed {OPTIONS.seed}: {reply}")

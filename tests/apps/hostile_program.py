@@ -34,6 +34,7 @@ HOARDS = {"hoard": (4, 1, 60_000),  # more sums than a server keeps for all of t
           "crowd": (1, 60, 2000)}  # more results for its workers than a server has records of for one job
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 SHARED_BYTES = 64 << 20
+OWN_PIECES = 15  # of so much
 SYS_USERFAULTFD, UFFDIO_API, UFFDIO_REGISTER = 323, 0xC018AA3F, 0xC020AA00
 MANY = 1 << 30
 MADV_DONTNEED, MADV_REMOVE, MADV_PAGEOUT, MADV_POPULATE_WRITE, MADV_COLLAPSE = 4, 9, 21, 23, 25
@@ -302,18 +303,25 @@ class Hostile:
                 say("shared")
 
     def fill(self):
-        """As much memory as it may share and then more, all of which it gives back for the same again."""
+        """As much memory as it may share, to which it writes, and then more; all of it it gives back for the same again."""
         mercury, held = self.worker.mercury, []
         while True:
             memory = ctypes.c_void_p()
             code = mercury.mercury_alloc(self.worker.context, ctypes.c_size_t(SHARED_BYTES), ctypes.byref(memory))
             if code == 0:
+                ctypes.memset(memory, 1, SHARED_BYTES)
                 held.append(memory)
                 continue
             say(f"refused {code} of {len(held)}")
             for memory in held:
                 mercury.mercury_free(self.worker.context, memory)
             held.clear()
+
+    def hold(self):
+        """Not hostile: the same with memory of its own."""
+        while True:
+            for memory in [mmap.mmap(-1, SHARED_BYTES) for _ in range(OWN_PIECES)]:
+                ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, SHARED_BYTES)
 
     def greeted(self):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
