@@ -53,6 +53,30 @@ TEST_F(ReplaceTest, NoStepLooksAtMoreChunksThanItIsTold) {
   EXPECT_EQ(looked_, kMany + 1);
 }
 
+// Of four tensors the first and the third have a chunk that is a round ahead.
+TEST_F(ReplaceTest, SaysTheLowestRoundOfEachTensorAndThenTheHighestWhereItIsAnother) {
+  uint32_t tensor_id = 0;
+  for (const uint32_t chunks : {3U, 2U, 2U, 1U}) {
+    ASSERT_TRUE(bench_.aggregator.add_tensor(kJob, {.tensor = TensorId(++tensor_id),
+                                                    .numel = chunks,
+                                                    .chunk_elems = 1,
+                                                    .chunk_count = chunks}));
+  }
+  for (const uint32_t tensor : {1U, 3U}) {
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      const Bytes payload = floats({1});
+      Contribution c = Bench::contribution(worker, 1, 1, payload);
+      c.tensor = TensorId(tensor);
+      bench_.aggregator.push(c);
+    }
+  }
+  ASSERT_TRUE(bench_.aggregator.replace(kJob, 0, kNext));
+  while (!step(1)) {
+  }
+  EXPECT_EQ(replaced_.rounds,
+            (std::vector<TensorRound>{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {1, 2}, {3, 2}}));
+}
+
 TEST_F(ReplaceTest, BetweenStepsTheLastLifeIsRefusedAndTheNextOneIsNotTakenYet) {
   make(3);
   for (uint32_t chunk = 0; chunk < 3; ++chunk) push(0, 1, chunk, 10);

@@ -174,6 +174,7 @@ TEST(SchedulerModel, SessionsInTurnsGoOnByThePlainRulesWhateverChanges) {
     for (int step = 0; step < 600; ++step) {
       turns.step();
       turns.compare();
+      if (testing::Test::HasFatalFailure()) FAIL() << "in step " << step;
     }
     turns.end();
   });

@@ -3,7 +3,7 @@
 //
 //   members_test            as CI runs it: starts of up to 32 workers and 32 servers
 //   MERCURY_MEMBERS=1024    starts of up to so many of each, doubling from an eighth: 1,024 of each
-//                           take 13 GB of memory and three minutes (tools/nightly members);
+//                           take 15 GB of memory and five minutes (tools/nightly members);
 //                           and 256 sums that wait for 1,024 workers, most of a minute
 #include <gtest/gtest.h>
 #include <sys/resource.h>

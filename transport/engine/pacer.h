@@ -10,10 +10,10 @@
 // Where handing frames to the device is a system call, it is not made for each frame: while the
 // link has enough to send for kCushionNs, what may be sent gathers until the link has sent half of
 // what it had when some was, or for kGatherNs at most, or for kShortGatherNs where something was in
-// haste lately, or engines share the link. A frame that waits here could not have left before what
-// is ahead of it, but for those to other engines of this host, which no link carries: they wait,
-// too. None is chosen before it may leave, so those that are more urgent and come meanwhile go
-// first.
+// haste lately (note_datagram), or engines share the link. A frame that waits here could not have
+// left before what is ahead of it, but for those to other engines of this host, which no link
+// carries: they wait, too. None is chosen before it may leave, so those that are more urgent and
+// come meanwhile go first.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
 // asks at the same time as others may find room for the same. Who has had more than one that waits
@@ -73,8 +73,8 @@ class Pacer {
   }
   // How often the link has had nothing to send; may wrap.
   uint32_t pauses() const noexcept { return clock_->pauses(); }
-  // A datagram goes. More urgent than the last one it has overtaken others, and of another job it
-  // is that job's turn.
+  // A datagram goes. One that is more urgent than the last has come meanwhile, or in an iteration
+  // of its own, and is waited for; one of another job has that job's turn.
   void note_datagram(uint16_t priority, JobSlot job, uint64_t now_ns) noexcept {
     const bool another_job = job != last_job_ && last_job_ != kNoJob;
     if (priority < last_priority_ || another_job) note_haste(now_ns);
@@ -85,7 +85,8 @@ class Pacer {
   void note_haste(uint64_t now_ns) noexcept { haste_until_ns_ = now_ns + kHasteNs; }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
-    // A pass that holds sends what does not gather, as acknowledgements, which puts nothing off.
+    // A pass that holds sends what does not gather, as acknowledgements: that puts what gathers off
+    // by half of its own time at most.
     if (!holds_) sent_at_ns_ = now_ns;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
@@ -157,9 +158,9 @@ class Pacer {
     return std::min(sent_at_ns_ + gather_ns(free_at_ns),
                     free_at_ns - std::min(free_at_ns, early_ns));
   }
-  // Half of what the link had to send then is left to a thread that wakes late.
   uint64_t gather_ns(uint64_t free_at_ns) const noexcept {
     if (place_ || sent_at_ns_ < haste_until_ns_) return kShortGatherNs;
+    // At least half of what the link had to send then is left to a thread that wakes late.
     const uint64_t ahead_ns = free_at_ns - std::min(free_at_ns, sent_at_ns_);
     return std::clamp(ahead_ns / 2, kShortGatherNs, kGatherNs);
   }
@@ -181,7 +182,7 @@ class Pacer {
   // carries less than one frame of 9000 bytes in 100 us: each was a wake-up of its own, which took
   // most of the processor time of its bytes.
   static constexpr uint64_t kGatherNs = 500'000;
-  // Some iterations of training.
+  // An iteration of most trainings.
   static constexpr uint64_t kHasteNs = 10'000'000'000;
   // A thread that sleeps until then comes 18 to 33 us late, one in a hundred times 36 to 57 us (of
   // 80 us, two cores of an AMD EPYC); one that shares its core later still.

@@ -135,7 +135,7 @@ TEST_P(DatagramsGather, NoLongerWhereBothSidesSend) {
   for (auto& host : lab.hosts) {
     EXPECT_GE(host->port->most_flushed, GetParam() == Haste::kNone ? 6U : 4U);
     EXPECT_LE(host->port->most_flushed, GetParam() == Haste::kNone ? 23U : 5U)
-        << "what the link carries in 100 us, and one more; else in half of what is ahead, or 500";
+        << "what the link carries in 100 us, and one more; else in up to 500 us, and two";
   }
 }
 

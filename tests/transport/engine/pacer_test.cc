@@ -163,6 +163,15 @@ TEST(Pacer, WhereSomethingIsInHasteFramesGatherForLess) {
   EXPECT_EQ(gathers_for(5 * kWhile), 100'000U);
 }
 
+TEST(Pacer, OnALinkThatEnginesShareFramesGatherForLess) {
+  const auto link = std::make_shared<SharedLink>();
+  Pacer pacer(100'000'000, 200'000, link, true);
+  Pacer other(100'000'000, 200'000, link, true);
+  pacer.begin_pass(1'000'000, false);
+  for (int frame = 0; frame < 110; ++frame) pacer.sent(1'000, 1'000'000);
+  EXPECT_EQ(pacer.ready_at_ns(), 1'100'000U) << "the link has something for 1,100 us";
+}
+
 // A pass receives before it sends: what gathers in one leaves late in the next.
 TEST(Pacer, LongPassesThatSendAtTheirEndKeepTheLinkBusy) {
   constexpr uint64_t kPassNs = 80'000, kReceivesNs = 60'000;
@@ -178,7 +187,7 @@ TEST(Pacer, LongPassesThatSendAtTheirEndKeepTheLinkBusy) {
 }
 
 // An engine sends acknowledgements at once, and more often than what gathers goes.
-TEST(Pacer, WhatLeavesAtOnceDoesNotPutOffWhatGathers) {
+TEST(Pacer, WhatLeavesAtOncePutsOffWhatGathersByHalfOfItsTimeAtMost) {
   Pacer pacer(62'500'000, 64 * 1024, nullptr, true);
   pacer.begin_pass(1'000'000, false);
   while (pacer.allows(1'000'000)) pacer.sent(1'538, 1'000'000);
