@@ -4,14 +4,11 @@
 
 namespace mercury::aggregation {
 
-void Replacements::Walk::end_tensor() {
-  if (!done.rounds.empty() && highest != done.rounds.back()) ahead.push_back(highest);
-}
-
 void Replacements::add(const TensorTable& tensors, Rank worker, uint32_t incarnation) {
-  Walk& walk = walks_.emplace_back(Walk{ChunkWalk(tensors), {{}, worker, incarnation, {}}, {}, {}});
-  walk.done.rounds.reserve(tensors.size());
-  walk.ahead.reserve(tensors.size());
+  ReplacedWorker done{{}, worker, incarnation, {}};
+  done.rounds.reserve(tensors.size());
+  walks_.push_back({ChunkWalk(tensors), std::move(done), {}});
+  walks_.back().highest.reserve(tensors.size());
 }
 
 // The rounds of a tensor's chunks differ by little, so serial numbers compare.
@@ -22,15 +19,17 @@ bool Replacements::advance(TensorTable& tensors, uint32_t& looks, ReplacedWorker
     slots.take_out(index, walk.done.worker);
     const Round round = slots.round_of(index);
     if (index == 0) {
-      walk.end_tensor();
-      walk.highest = rounds.emplace_back(TensorRound{slots.id(), round});
+      rounds.push_back({slots.id(), round});
+      walk.highest.push_back({slots.id(), round});
     }
     if (round.since(rounds.back().round) < 0) rounds.back().round = round;
-    if (round.since(walk.highest.round) > 0) walk.highest.round = round;
+    if (round.since(walk.highest.back().round) > 0) walk.highest.back().round = round;
   });
   if (!walk.chunks.ended()) return false;
-  walk.end_tensor();
-  rounds.insert(rounds.end(), walk.ahead.begin(), walk.ahead.end());
+  const size_t tensors_here = rounds.size();
+  for (size_t i = 0; i < tensors_here; ++i) {
+    if (walk.highest[i] != rounds[i]) rounds.push_back(walk.highest[i]);
+  }
   out = std::move(walk.done);
   walks_.pop_front();
   return true;

@@ -27,10 +27,8 @@ class Replacements {
  private:
   struct Walk {
     ChunkWalk chunks;
-    ReplacedWorker done;             // with the lowest rounds
-    TensorRound highest;             // of the tensor that the walk is in
-    std::vector<TensorRound> ahead;  // of those before, where it is not the lowest
-    void end_tensor();
+    ReplacedWorker done;               // with the lowest rounds
+    std::vector<TensorRound> highest;  // of the same tensors
   };
   std::deque<Walk> walks_;  // one after the other
 };
