@@ -194,9 +194,11 @@ class HostileProgramTest(unittest.TestCase):
 
         def refused_again(hostile):
             """It gets as much again, at once or once the kernel has what it has given back."""
+            deadline = time.monotonic() + PATIENCE_S
             for times in (1, 2):
                 pieces = 0
                 while pieces not in PIECES:
+                    self.assertLess(time.monotonic(), deadline, f"seed {OPTIONS.seed}, time {times}: {pieces} pieces")
                     said = hostile.says().split()
                     self.assertEqual(said[:2], ["refused", str(-errno.ENOSPC)], f"seed {OPTIONS.seed}, time {times}")
                     pieces = int(said[-1])
