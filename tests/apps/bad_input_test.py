@@ -606,10 +606,14 @@ class BadInputTest(unittest.TestCase):
     def held_by_all(self, names):
         """The same for each of `names`, once the engines' gauges show that all sessions are open and at rest."""
         moving = ("handshakes", "queued_ranges", "sent_blocks")
+        seen = {}
+
+        def at_rest(name):  # the gauges that are looked at are those that are returned: a PING may be sent meanwhile
+            seen[name] = self.held(name)
+            return not any(engine[gauge] for engine in seen[name]["engines"] for gauge in moving)
         for name in names:
-            self.wait_for(lambda: not any(engine[gauge] for engine in self.held(name)["engines"] for gauge in moving),
-                          lambda: f"{name} holds {self.held(name)}")
-        return {name: self.held(name) for name in names}
+            self.wait_for(lambda: at_rest(name), lambda: f"{name} holds {seen[name]}")
+        return seen
 
     def wait_until_held(self, before):
         """Until the daemons named in `before` hold what it says again."""
