@@ -10,7 +10,6 @@
 #include "aggregator/replacements.h"
 #include "aggregator/stall_watch.h"
 #include "aggregator/tensor_slots.h"
-#include "aggregator/tensor_table.h"
 
 namespace mercury {
 namespace {
@@ -23,7 +22,6 @@ using aggregation::JobQuorum;
 using aggregation::Replacements;
 using aggregation::StallWatch;
 using aggregation::TensorSlots;
-using aggregation::TensorTable;
 
 // What giving a tensor's memory back takes, in looks at chunks: one asks the memory's thread, and
 // maybe the port.
@@ -44,7 +42,7 @@ struct JobSums {
   Replacements replacements;
   ChunkWalk waking;             // with a quorum: what may be complete as fewer are waited for
   std::vector<Member> members;  // by rank
-  TensorTable tensors;
+  aggregation::TensorTable tensors;
   uint64_t memory_bytes = 0;
   uint64_t unmapped_bytes = 0;
   // How far drained() has come: whole tensors, and chunks of the next.
@@ -161,7 +159,7 @@ bool Aggregator::give_back(JobSlot job, uint32_t& looks) {
   if (gone == nullptr) return true;
   state_->quorum_jobs -= gone->quorum.exists();
   gone->retire();
-  TensorTable& tensors = gone->tensors;
+  auto& tensors = gone->tensors;
   for (; looks > 0 && tensors.size() > 0; looks -= std::min(looks, kLooksPerTensor)) {
     const TensorSlots& last = tensors.at(TensorIndex(tensors.size() - 1));
     if (last.mapped) state_->port.unmap(state_->port.context, *last.mapped);
@@ -214,16 +212,16 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
       TensorSlots::create(spec, limits.workers, rule, std::move(*finish), state_->thread);
   if (!slots) return slots.error();
+  TensorSlots* added = nullptr;
   try {
-    owner->tensors.insert(std::move(*slots));
+    added = owner->tensors.insert(std::move(*slots));
   } catch (const std::bad_alloc&) {
-    return no_memory();
   }
+  if (added == nullptr) return no_memory();
   owner->memory_bytes += needed;
   state_->memory_bytes += needed;
-  TensorSlots& added = *owner->tensors.find(spec.tensor);
-  map_results(state_->port, added);
-  if (added.copies_results()) {
+  map_results(state_->port, *added);
+  if (added->copies_results()) {
     owner->unmapped_bytes += needed;
     state_->unmapped_bytes += needed;
   }
@@ -394,6 +392,15 @@ bool Aggregator::result(JobSlot job, const ChunkKey& key, ChunkResult& out) noex
   JobSums* const owner = state_->find(job);
   return owner != nullptr && owner->tensors.has(key.tensor) &&
          owner->tensors.at(key.tensor).result(key.round, key.chunk, out);
+}
+
+uint32_t Aggregator::tensor_count(JobSlot job) const noexcept {
+  const JobSums* const owner = state_->find(job);
+  return owner == nullptr ? 0 : owner->tensors.size();
+}
+
+const AggregationTensor& Aggregator::tensor(JobSlot job, TensorIndex index) const noexcept {
+  return state_->find(job)->tensors.at(index).memory().spec();
 }
 
 uint64_t Aggregator::memory_bytes(JobSlot job) const noexcept {

@@ -110,7 +110,8 @@ struct ChunkResult {
   uint32_t crc = 0;                     // of `elements`
   uint16_t contributors = 0;
   bool partial = false;
-  bool in_parts = false;      // every contributor wants its own part of the tensor, and no more
+  bool in_parts = false;  // every contributor wants its own part of the tensor, and no more
+  TensorId tensor;
   PayloadPin* pin = nullptr;  // null: the port could not map it, so it is to be copied
 };
 
@@ -231,6 +232,10 @@ class Aggregator {
 
   // False: no such chunk, or not complete in that round.
   bool result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept;
+
+  // Of a job, in the order of declaration. Cold.
+  uint32_t tensor_count(JobSlot job) const noexcept;
+  const AggregationTensor& tensor(JobSlot job, TensorIndex index) const noexcept;  // one it has
 
   // Reserved for accumulators, slots, contributions kept apart and what a finish keeps.
   uint64_t memory_bytes(JobSlot job) const noexcept;

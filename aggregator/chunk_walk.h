@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "aggregator/tensor_table.h"
+#include "aggregator/tensor_slots.h"
 
 namespace mercury::aggregation {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "aggregator/aggregator.h"
-#include "aggregator/tensor_table.h"
+#include "aggregator/tensor_slots.h"
 
 namespace mercury::aggregation {
 

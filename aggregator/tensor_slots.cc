@@ -215,6 +215,7 @@ bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexce
     const uint32_t bytes = contributor_bytes(workers_, out.contributors);
     out.elements = {out.elements.data() - bytes, out.elements.size() + bytes};
   }
+  out.tensor = id();
   out.pin = shared_ ? &slot.pins[generation] : nullptr;
   return true;
 }

@@ -16,6 +16,7 @@
 #include "aggregator/completion/completion.h"
 #include "aggregator/finish/finish.h"
 #include "aggregator/slot_memory.h"
+#include "scheduler/terms/tensor_table.h"
 #include "scheduler/terms/worker_set.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -100,6 +101,9 @@ class TensorSlots {
   uint16_t workers_ = 0;
   bool shared_ = true;  // results are sent from where they lie
 };
+
+// A job's.
+using TensorTable = mercury::TensorTable<TensorSlots>;
 
 // kInvalidArgument or kUnsupported, saying what is wrong.
 Status check_tensor(const AggregationTensor& spec);

@@ -11,21 +11,23 @@ PartitionRelease::PartitionRelease(const Policy& policy)
       startup_ns_(policy.startup_ns),
       by_priority_(policy.order == Policy::Order::kPriority) {}
 
-void PartitionRelease::add_tensor(uint32_t partitions, uint64_t last_bytes) {
-  TensorPartitions& tensor = tensors_.emplace_back();
-  tensor.next = partitions;
-  tensor.missing.resize(partitions);
-  tensor.last_bytes = std::min(last_bytes, partition_bytes_);
+void PartitionRelease::add_tensor(TensorIndex index, uint32_t partitions, uint64_t last_bytes) {
+  if (tensors_.size() <= index.value) tensors_.resize(index.value + 1);
+  auto& tensor = tensors_[index.value];
+  tensor = std::make_unique<TensorPartitions>();
+  tensor->next = partitions;
+  tensor->missing.resize(partitions);
+  tensor->last_bytes = std::min(last_bytes, partition_bytes_);
   if (waiting_.capacity() < tensors_.size()) waiting_.reserve(2 * tensors_.size());
 }
 
 uint64_t PartitionRelease::bytes_of(TensorIndex tensor, uint32_t partition) const noexcept {
-  const TensorPartitions& t = tensors_[tensor.value];
+  const TensorPartitions& t = *tensors_[tensor.value];
   return partition + 1 == t.missing.size() ? t.last_bytes : partition_bytes_;
 }
 
 void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
-  TensorPartitions& t = tensors_[tensor.value];
+  TensorPartitions& t = at(tensor);
   if (t.missing.empty()) return;
   t.next = 0;
   // 2^48 submissions would take longer than the machine lives.
@@ -36,7 +38,7 @@ void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
 }
 
 void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
-  TensorPartitions& t = tensors_[tensor.value];
+  TensorPartitions& t = at(tensor);
   if (starting_ && start_.tensor == tensor) {
     unacknowledged_bytes_ -= bytes_of(tensor, start_.partition);
     starting_ = false;
@@ -56,13 +58,13 @@ void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
 
 bool PartitionRelease::fits() const noexcept {
   const TensorIndex tensor = waiting_.front().tensor;
-  const uint64_t bytes = bytes_of(tensor, tensors_[tensor.value].next);
+  const uint64_t bytes = bytes_of(tensor, tensors_[tensor.value]->next);
   return unacknowledged_bytes_ == 0 || unacknowledged_bytes_ + bytes <= credit_bytes_;
 }
 
 void PartitionRelease::start(uint64_t now_ns) noexcept {
   const TensorIndex tensor = waiting_.front().tensor;
-  TensorPartitions& t = tensors_[tensor.value];
+  TensorPartitions& t = at(tensor);
   start_ = {tensor, t.next++};
   if (t.next == t.missing.size()) {
     std::pop_heap(waiting_.begin(), waiting_.end());
@@ -92,26 +94,32 @@ bool PartitionRelease::next(uint64_t now_ns, Released& out) noexcept {
 }
 
 void PartitionRelease::expect(const Released& released, uint32_t chunks) noexcept {
-  tensors_[released.tensor.value].missing[released.partition] = chunks;
+  at(released.tensor).missing[released.partition] = chunks;
   if (chunks == 0) unacknowledged_bytes_ -= bytes_of(released.tensor, released.partition);
 }
 
 void PartitionRelease::acknowledged(TensorIndex tensor, uint32_t partition) noexcept {
-  uint32_t& missing = tensors_[tensor.value].missing[partition];
+  uint32_t& missing = at(tensor).missing[partition];
   if (missing == 0 || --missing > 0) return;
   unacknowledged_bytes_ -= bytes_of(tensor, partition);
   if (!starting_) due_ns_ = 0;
 }
 
-void PartitionRelease::clear() noexcept {
-  for (TensorPartitions& tensor : tensors_) {
-    tensor.next = static_cast<uint32_t>(tensor.missing.size());
-    std::fill(tensor.missing.begin(), tensor.missing.end(), 0);
-  }
-  waiting_.clear();
-  unacknowledged_bytes_ = 0;
+void PartitionRelease::stop() noexcept {
+  if (starting_) --at(start_.tensor).next;
   starting_ = false;
   due_ns_ = kNever;
+}
+
+std::optional<uint32_t> PartitionRelease::waited_from(TensorIndex tensor) const noexcept {
+  if (!has(tensor)) return std::nullopt;
+  const TensorPartitions& t = *tensors_[tensor.value];
+  return t.next < t.missing.size() ? std::optional(t.next) : std::nullopt;
+}
+
+bool PartitionRelease::drop(uint32_t& looks) noexcept {
+  for (; looks > 0 && !tensors_.empty(); --looks) tensors_.pop_back();
+  return tensors_.empty();
 }
 
 }  // namespace mercury

@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "scheduler/policy.h"
@@ -30,11 +32,14 @@ class PartitionRelease {
 
   explicit PartitionRelease(const Policy& policy);
 
-  // Their indices are from 0 on in the order of these calls. `last_bytes` is the last partition's,
-  // the others have policy.partition_bytes.
-  void add_tensor(uint32_t partitions, uint64_t last_bytes);
+  // Before it is submitted first; of tens of thousands each may come as it is. `last_bytes` is the
+  // last partition's, the others have policy.partition_bytes.
+  void add_tensor(TensorIndex tensor, uint32_t partitions, uint64_t last_bytes);
+  bool has(TensorIndex tensor) const noexcept {
+    return tensor.value < tensors_.size() && tensors_[tensor.value] != nullptr;
+  }
 
-  // All partitions of a tensor wait from now on; none of it did.
+  // All partitions of a tensor that was added wait from now on; none of it did.
   void submit(TensorIndex tensor, uint16_t priority) noexcept;
   // No partition of a tensor waits any more, nor is one waited for that was released.
   void withdraw(TensorIndex tensor) noexcept;
@@ -42,21 +47,17 @@ class PartitionRelease {
   // the caller says by expect() at once.
   bool next(uint64_t now_ns, Released& out) noexcept;
   void expect(const Released& released, uint32_t chunks) noexcept;
-  // One chunk of a released partition is acknowledged; of others this means nothing.
+  // One chunk of a partition is acknowledged; of one that was not released this means nothing.
   void acknowledged(TensorIndex tensor, uint32_t partition) noexcept;
   // When next() is worth a call: 0 at once, kNever not before submit(), acknowledged(), withdraw().
   uint64_t due_ns() const noexcept { return due_ns_; }
 
-  // Gives the credit up: `each(tensor, first)` for every tensor of which partitions from `first` on
-  // wait; then nothing waits, and nothing is unacknowledged.
-  template <class F>
-  void drain(F each) {
-    if (starting_) --tensors_[start_.tensor.value].next;
-    for (uint32_t t = 0; t < tensors_.size(); ++t) {
-      if (tensors_[t].next < tensors_[t].missing.size()) each(TensorIndex(t), tensors_[t].next);
-    }
-    clear();
-  }
+  // Gives the credit up: nothing is released any more, and nothing but these is asked.
+  void stop() noexcept;
+  // After stop(): the first partition that waited, and all behind it did.
+  std::optional<uint32_t> waited_from(TensorIndex tensor) const noexcept;
+  // Gives memory back, that of `looks` tensors at most, which it counts down. True: of all.
+  bool drop(uint32_t& looks) noexcept;
 
  private:
   struct TensorPartitions {
@@ -72,14 +73,14 @@ class PartitionRelease {
   uint64_t bytes_of(TensorIndex tensor, uint32_t partition) const noexcept;
   bool fits() const noexcept;
   void start(uint64_t now_ns) noexcept;
-  void clear() noexcept;
+  TensorPartitions& at(TensorIndex tensor) noexcept { return *tensors_[tensor.value]; }
 
   const uint64_t partition_bytes_;
   const uint64_t credit_bytes_;
   const uint64_t startup_ns_;
   const bool by_priority_;
-  std::vector<TensorPartitions> tensors_;
-  std::vector<Waiting> waiting_;  // a heap: the first is the most urgent
+  std::vector<std::unique_ptr<TensorPartitions>> tensors_;  // null: it was not added
+  std::vector<Waiting> waiting_;                            // a heap: the first is the most urgent
   uint64_t arrivals_ = 0;
   uint64_t unacknowledged_bytes_ = 0;  // released or starting
   uint64_t due_ns_ = kNever;

@@ -336,11 +336,11 @@ Status Scheduler::share(JobSlot slot) {
 
 void Scheduler::remove_job(JobSlot slot) {
   if (!state_->has(slot)) return;
-  for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
+  JobNode& job = state_->jobs[slot.value];
+  for (uint32_t i = 0; job.members > 0; ++i) {  // mostly they have gone
     if (state_->sessions[i].present && state_->sessions[i].job == slot)
       remove_session(SessionSlot(i));
   }
-  JobNode& job = state_->jobs[slot.value];
   job.present = false;
   job.shared.reset();
   state_->range_parts.change(job.ranges, 0);
@@ -365,9 +365,11 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
 void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
   state_->jobs[slot.value].unit_chunks = chunks;
-  for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
+  uint32_t left = state_->jobs[slot.value].members;
+  for (uint32_t i = 0; left > 0; ++i) {
     SessionNode& session = state_->sessions[i];
     if (!session.present || session.job != slot) continue;
+    --left;
     session.unit_left = 0;
     session.last.range = nullptr;
     state_->place(i);

@@ -96,7 +96,7 @@ class PipePort {
     frame = {taken->data, info_.max_udp_payload, 0, taken};
     return true;
   }
-  void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
+  [[gnu::always_inline]] void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
     auto* sent = static_cast<PipeFrame*>(frame.cookie);
     if (wire_.loses_this_one()) return wire_.free_.push_back(sent);
     PipePort& to = *wire_.ports_[path.value];

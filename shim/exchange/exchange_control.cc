@@ -11,6 +11,9 @@ Status GradientExchange::bind(SessionSlot session, const Binding& binding) {
   if (Status added = sends_.scheduler().add_session(session, binding.job); !added) return added;
   sends_.scheduler().block(session);  // the engine unblocks it when its window has room
   bindings_[session.value] = binding;
+  SessionSlot& last = bound_to_[binding.job.value];
+  if (last != kNoSession) bindings_[last.value].next = session;
+  bindings_[session.value].previous = std::exchange(last, session);
   return {};
 }
 
@@ -37,6 +40,9 @@ void GradientExchange::forget(SessionSlot session) {
   if (binding.kind == Kind::kNone) return;
   sends_.forget(session);
   if (binding.kind == Kind::kWorker) server_.forget(session, binding.worker);
+  if (binding.previous != kNoSession) bindings_[binding.previous.value].next = binding.next;
+  (binding.next != kNoSession ? bindings_[binding.next.value].previous
+                              : bound_to_[binding.job.value]) = binding.previous;
   binding = Binding{};
 }
 
@@ -116,8 +122,8 @@ Status GradientExchange::run(const command::RemoveJob& request, SessionHost& hos
   host.release(request.job, request.code, request.text);
   const bool serves = server_.has_job(request.job);
   if (serves) server_.remove_job(request.job);  // JobRemoved follows when it is drained
-  for (uint32_t i = 0; i < bindings_.size(); ++i) {
-    if (bindings_[i].kind != Kind::kNone && bindings_[i].job == request.job) forget(SessionSlot(i));
+  if (request.job.value < max_jobs_) {
+    while (bound_to_[request.job.value] != kNoSession) forget(bound_to_[request.job.value]);
   }
   if (serves) return {};
   if (worker_.has_job(request.job)) {

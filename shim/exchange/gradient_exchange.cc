@@ -28,6 +28,7 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
               counters, events_, port),
       programs_(config.programs, counters, events_),
       bindings_(config.sends.scheduler.max_sessions),
+      bound_to_(config.sends.scheduler.max_jobs, kNoSession),
       max_jobs_(config.sends.scheduler.max_jobs) {}
 
 Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& header,
@@ -156,6 +157,7 @@ bool GradientExchange::admit(const WorkerRange& range) noexcept {
 
 uint32_t GradientExchange::admit_ranges() noexcept {
   uint32_t admitted = worker_.holds_up_any() ? admit_held_up() : 0;
+  if (!worker_.has_ranges()) return admitted;
   WorkerRange range;
   for (uint32_t looks = kRangesPerPoll; looks > 0 && worker_.take_range(range); --looks) {
     if (worker_.held_up(range.job) == nullptr && admit(range)) {

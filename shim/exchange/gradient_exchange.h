@@ -97,11 +97,15 @@ class GradientExchange {
     Worker::Share share;  // kShard
     JobSlot job;
     WorkerPeer worker;  // kWorker
+    // Of the same job; kNoSession: none.
+    SessionSlot next = kNoSession;
+    SessionSlot previous = kNoSession;
   };
+  static constexpr SessionSlot kNoSession{~uint32_t{0}};
 
   bool admit(const WorkerRange& range) noexcept;
   uint32_t admit_ranges() noexcept;
-  [[gnu::cold]] uint32_t admit_held_up() noexcept;
+  [[gnu::cold, gnu::noinline]] uint32_t admit_held_up() noexcept;
   uint32_t end_jobs(ColdSteps& steps);
   uint32_t queue_due(uint64_t now_ns, ColdSteps& steps);
   bool frames_moved() noexcept;
@@ -136,9 +140,10 @@ class GradientExchange {
   Worker worker_;
   Server server_;
   Programs programs_;
-  std::vector<Binding> bindings_;  // by session slot
-  uint64_t frames_seen_ = 0;       // that the engine had received and sent at the last poll
-  bool due_first_ = false;         // in the next pass: before what programs submit
+  std::vector<Binding> bindings_;      // by session slot
+  std::vector<SessionSlot> bound_to_;  // by job slot: its last one; kNoSession
+  uint64_t frames_seen_ = 0;           // that the engine had received and sent at the last poll
+  bool due_first_ = false;             // in the next pass: before what programs submit
   const uint32_t max_jobs_;
   uint32_t worker_jobs_ = 0;
   // What next() looks at before frames that have come are read again.

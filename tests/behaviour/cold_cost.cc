@@ -1,9 +1,11 @@
 // For instructions_test.py: what the exchange's part of two passes takes that have much that is
 // cold to do, while frames wait. In one, server's jobs replace a worker, follow another policy and
 // end, a worker's job ends, sums wait no longer, and programs fill the pass with what they push. In
-// the other a worker's job ends with all of its operations. Kernels do not count. Prints that it
-// was one pass of each, and what compiled all this.
+// the other a worker's job ends with all of its operations. And what commands take that are about
+// all of a job's tensors, of which there are thousands: they leave them to later passes. Kernels do
+// not count. Prints that it was one pass of each, and what compiled all this.
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +24,7 @@ namespace mercury {
 [[gnu::noipa]] uint32_t counted_operations_end(GradientExchange& exchange, uint64_t now_ns) {
   return exchange.poll(now_ns);
 }
+[[gnu::noipa]] void counted_many_tensors(const std::function<void()>& commands) { commands(); }
 
 namespace {
 
@@ -33,7 +36,9 @@ constexpr uint32_t kRanges = Worker::kMostWaitingRanges;
 constexpr uint32_t kChunkBytes = 64;
 constexpr uint64_t kPatienceMs = 1;
 constexpr uint64_t kLaterNs = 10'000'000;
-enum Slot : uint16_t { kReplacing, kOtherPolicy, kEnding, kImpatient, kLeaving, kPushing };
+enum Slot : uint16_t { kReplacing, kOtherPolicy, kEnding, kImpatient, kLeaving, kMany, kPushing };
+
+enum class Scene : uint8_t { kAll, kOperationsEnd, kManyTensors };
 
 struct RingEnds {
   explicit RingEnds(const std::shared_ptr<ChannelMemory>& memory)
@@ -44,14 +49,15 @@ struct RingEnds {
 
 class ColdPass {
  public:
-  explicit ColdPass(bool all) {
+  explicit ColdPass(Scene scene) {
+    const bool all = scene == Scene::kAll;
     if (all) serve_all();
     work(kLeaving, kTensors);
     for (uint16_t i = 0; i < kPrograms; ++i) work(kPushing + i, kPushed);
     submit(0, kTensors);
     while (good_ && exchange_.poll(0) > 0) {
     }
-    if (!all) {  // all is under way
+    if (scene == Scene::kOperationsEnd) {  // all is under way
       exchange_.unblock(SessionSlot(session(kLeaving, 0)));
       for (OutgoingDatagram out; exchange_.next(out);) {
       }
@@ -62,7 +68,12 @@ class ColdPass {
       run(command::SetPolicy{JobSlot(kOtherPolicy), "wfbp"});
       run(command::RemoveJob{JobSlot(kEnding)});
     }
-    run(command::RemoveJob{JobSlot(kLeaving)});
+    if (scene == Scene::kManyTensors) {
+      serve(kMany);
+      for (uint32_t tensor = 1; tensor < kTensors; ++tensor) declare(kMany, tensor, 1, nullptr);
+    } else {
+      run(command::RemoveJob{JobSlot(kLeaving)});
+    }
     taken_ = counters_.get(Counter::kSubmissions);
   }
   // Whether so many were taken of what programs push, so many operations ended, and more is left.
@@ -72,6 +83,19 @@ class ColdPass {
            exchange_.next_deadline_ns() == 0;
   }
   GradientExchange& exchange() { return exchange_; }
+  // Each of them is about all tensors of a worker's job, or of a server's.
+  void command_many() {
+    run(command::SetPolicy{JobSlot(kLeaving), "bytescheduler"});
+    run(command::Refill{JobSlot(kLeaving)});
+    run(command::SetPolicy{JobSlot(kLeaving), "mercury"});
+    declare(kLeaving, kTensors, 1, gradient_.data());  // the table is half full
+    run(command::RemoveJob{JobSlot(kLeaving)});
+    run(command::SetPolicy{JobSlot(kMany), "wfbp"});
+    run(command::ReplaceWorker{JobSlot(kMany), 0, 2});
+    declare(kMany, kTensors, 1, nullptr);
+    run(command::RemoveJob{JobSlot(kMany)});
+  }
+  bool good() const { return good_; }
 
  private:
   static ExchangeConfig config() {
@@ -175,10 +199,14 @@ class ColdPass {
 int main() {
   using namespace mercury;
   const simulator::PayloadElision elision;
-  const auto all = std::make_unique<ColdPass>(true), one = std::make_unique<ColdPass>(false);
+  const auto all = std::make_unique<ColdPass>(Scene::kAll),
+             one = std::make_unique<ColdPass>(Scene::kOperationsEnd),
+             many = std::make_unique<ColdPass>(Scene::kManyTensors);
+  counted_many_tensors([&many] { many->command_many(); });
   (void)counted_all_at_once(all->exchange(), kLaterNs);
   (void)counted_operations_end(one->exchange(), kLaterNs);
-  if (!all->was_full(kRanges, ColdSteps::kLeast) || !one->was_full(0, ColdSteps::kAll)) {
+  if (!all->was_full(kRanges, ColdSteps::kLeast) || !one->was_full(0, ColdSteps::kAll) ||
+      !many->good()) {
     std::fprintf(stderr, "cold_cost: a pass did not do what it may, or left nothing\n");
     return 1;
   }

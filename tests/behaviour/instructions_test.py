@@ -26,7 +26,7 @@ RUNS = {
     "frames of 64 bytes": ("frame_cost", "frames 64", "send receive"),
     "frames of 1424 bytes": ("frame_cost", "frames 1424", "send receive"),
     "contributions of 1424 bytes": ("frame_cost", "contributions 1424", "aggregate"),
-    "passes with much that is cold": ("cold_cost", "", "all_at_once operations_end"),
+    "passes with much that is cold": ("cold_cost", "", "all_at_once operations_end many_tensors"),
     "decisions": ("frame_cost", "decisions", "schedule take_turns requeue"),
 }
 LIMIT_S = 300

@@ -29,7 +29,7 @@ void acknowledge(PartitionRelease& release, Pair partition) {
 
 TEST(PartitionRelease, KeepsWithinTheCredit) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=30KB,startup=0"));
-  release.add_tensor(5, 10'000);
+  release.add_tensor(0, 5, 10'000);
   EXPECT_EQ(release.due_ns(), kNever);
   release.submit(0, 7);
   EXPECT_EQ(release.due_ns(), 0U);
@@ -46,7 +46,7 @@ TEST(PartitionRelease, KeepsWithinTheCredit) {
 
 TEST(PartitionRelease, LetsOnePartitionGoWhateverTheCredit) {
   PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
-  release.add_tensor(2, 4'000);
+  release.add_tensor(0, 2, 4'000);
   release.submit(0, 0);
   EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}}));
   acknowledge(release, {0, 0});
@@ -55,8 +55,8 @@ TEST(PartitionRelease, LetsOnePartitionGoWhateverTheCredit) {
 
 TEST(PartitionRelease, CountsAShortLastPartitionAsWhatItIs) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=14KB,startup=0"));
-  release.add_tensor(2, 4'000);
-  release.add_tensor(1, 1);
+  release.add_tensor(0, 2, 4'000);
+  release.add_tensor(1, 1, 1);
   release.submit(0, 0);
   release.submit(1, 1);
   EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}, {0, 1}}));
@@ -64,7 +64,7 @@ TEST(PartitionRelease, CountsAShortLastPartitionAsWhatItIs) {
 
 TEST(PartitionRelease, TakesTheMostUrgentThenTheFirst) {
   PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
-  for (int i = 0; i < 3; ++i) release.add_tensor(2, 10'000);
+  for (uint32_t i = 0; i < 3; ++i) release.add_tensor(TensorIndex(i), 2, 10'000);
   release.submit(2, 5);
   release.submit(0, 5);
   std::vector<Pair> order = released(release, 1);
@@ -78,8 +78,8 @@ TEST(PartitionRelease, TakesTheMostUrgentThenTheFirst) {
 
 TEST(PartitionRelease, TakesTheFirstWhereOrderIsFifo) {
   PartitionRelease release(policy("p3:partition=10KB,credit=1MB,startup=0,order=fifo"));
-  release.add_tensor(2, 10'000);
-  release.add_tensor(1, 10'000);
+  release.add_tensor(0, 2, 10'000);
+  release.add_tensor(1, 1, 10'000);
   release.submit(0, 5);
   release.submit(1, 0);
   EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}, {0, 1}, {1, 0}}));
@@ -87,7 +87,7 @@ TEST(PartitionRelease, TakesTheFirstWhereOrderIsFifo) {
 
 TEST(PartitionRelease, StartsOneAfterAnother) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
-  release.add_tensor(2, 10'000);
+  release.add_tensor(0, 2, 10'000);
   release.submit(0, 1);
   EXPECT_TRUE(released(release, 1000).empty());
   EXPECT_EQ(release.due_ns(), 1100U);
@@ -102,7 +102,7 @@ TEST(PartitionRelease, StartsOneAfterAnother) {
 
 TEST(PartitionRelease, WithdrawsWhatWaitsAndWhatStarts) {
   PartitionRelease release(policy("p3:partition=10KB,credit=20KB,startup=100ns"));
-  for (int i = 0; i < 3; ++i) release.add_tensor(2, 10'000);
+  for (uint32_t i = 0; i < 3; ++i) release.add_tensor(TensorIndex(i), 2, 10'000);
   for (uint32_t tensor = 0; tensor < 3; ++tensor) release.submit(TensorIndex(tensor), 0);
   EXPECT_TRUE(released(release, 0).empty());
   EXPECT_EQ(released(release, 100), (std::vector<Pair>{{0, 0}}));  // and {0, 1} starts
@@ -131,20 +131,33 @@ TEST(PartitionRelease, WithdrawsWhatWaitsAndWhatStarts) {
   EXPECT_EQ(release.due_ns(), kNever);
 }
 
-TEST(PartitionRelease, DrainsWhatWaitsAndWhatStarts) {
+TEST(PartitionRelease, SaysWhatWaitedOrStartedWhenItStops) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
-  for (uint32_t partitions : {3U, 2U, 1U, 0U}) release.add_tensor(partitions, 10'000);
+  uint32_t tensors = 0;
+  for (uint32_t partitions : {3U, 2U, 1U, 0U}) {
+    release.add_tensor(TensorIndex(tensors++), partitions, 10'000);
+  }
+  release.add_tensor(7, 1, 10'000);  // others come later, or never
+  EXPECT_FALSE(release.has(6));
+  EXPECT_TRUE(release.has(7));
   for (uint32_t tensor = 0; tensor < 4; ++tensor) release.submit(TensorIndex(tensor), 0);
   EXPECT_TRUE(released(release, 0).empty());
   EXPECT_EQ(released(release, 100), (std::vector<Pair>{{0, 0}}));  // and {0, 1} starts
+  release.stop();
+  EXPECT_EQ(release.due_ns(), kNever);
   std::vector<Pair> rest;
-  release.drain(
-      [&](TensorIndex tensor, uint32_t first) { rest.emplace_back(tensor.value, first); });
+  for (uint32_t tensor = 0; tensor < 10; ++tensor) {
+    if (const auto first = release.waited_from(TensorIndex(tensor))) {
+      rest.emplace_back(tensor, *first);
+    }
+  }
   EXPECT_EQ(rest, (std::vector<Pair>{{0, 1}, {1, 0}, {2, 0}}));
-  EXPECT_TRUE(released(release, 1000).empty());
-  release.submit(0, 0);  // the next round
-  EXPECT_TRUE(released(release, 2000).empty());
-  EXPECT_EQ(released(release, 2100), (std::vector<Pair>{{0, 0}}));
+  uint32_t looks = 5;
+  EXPECT_FALSE(release.drop(looks));
+  EXPECT_EQ(looks, 0U);
+  looks = 5;
+  EXPECT_TRUE(release.drop(looks));
+  EXPECT_EQ(looks, 2U) << "of eight places";
 }
 
 }  // namespace

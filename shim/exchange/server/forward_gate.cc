@@ -8,9 +8,7 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
   tensor.shard = shard;
   tensor.share = ShardPlan(plan.tensor, plan.chunks, plan.shards).span(shard);
   tensor.held = ChunkSet(tensor.share.count);
-  for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
-    tensor.missing.push_back(plan.span(shard, partition).count);
-  }
+  tensor.missing.resize(plan.partitions());
   tensors_.push_back(std::move(tensor));
 }
 
@@ -22,9 +20,8 @@ void ForwardGate::hold(GatedTensor& tensor, const ChunkRange& chunk) noexcept {
 
 bool ForwardGate::count(GatedTensor& tensor, ChunkIndex chunk) noexcept {
   uint32_t& missing = tensor.missing[tensor.plan.partition_of(chunk)];
-  if (--missing > 0) return false;
-  missing = group_of(tensor, chunk).count;
-  return true;
+  if (missing == 0) missing = group_of(tensor, chunk).count;
+  return --missing == 0;
 }
 
 ChunkSpan ForwardGate::take(GatedTensor& tensor, ChunkSpan& span) noexcept {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "scheduler/plan/plan.h"
@@ -38,13 +39,13 @@ class ForwardGate {
     }
   }
   // Everything that is held back, in steps: `looks` times eight chunks at most, or those up to one
-  // answer, which it counts down. True: there is nothing left. Nothing else is asked of it from the
-  // first call on.
+  // answer, which it counts down. True: there is nothing left. Nothing else but drop() is asked of
+  // it from the first call on.
   template <class F>
   bool drain(uint32_t& looks, F answer) noexcept {
-    while (looks > 0 && drained_.value < tensors_.size()) {
+    while (looks > 0 && !tensors_.empty()) {
       --looks;
-      GatedTensor& tensor = tensors_[drained_.value];
+      GatedTensor& tensor = tensors_.front();
       const uint32_t all = tensor.share.count,
                      before = std::min(all - drained_chunks_, uint32_t{8});
       ChunkSpan left{tensor.share.at(drained_chunks_), before};
@@ -52,10 +53,16 @@ class ForwardGate {
       if (run.count > 0) answer(ChunkRange{drained_, tensor.round, run, tensor.priority});
       drained_chunks_ += before - left.count;
       if (drained_chunks_ < all) continue;
+      tensors_.pop_front();
       ++drained_.value;
       drained_chunks_ = 0;
     }
-    return drained_.value == tensors_.size();
+    return tensors_.empty();
+  }
+  // The same, and nobody is answered. Nothing else is asked of it from the first call on.
+  bool drop(uint32_t& looks) noexcept {
+    for (; looks > 0 && !tensors_.empty(); --looks) tensors_.pop_back();
+    return tensors_.empty();
   }
 
  private:
@@ -63,7 +70,7 @@ class ForwardGate {
     PartitionPlan plan;
     Shard shard;
     ChunkSpan share;
-    std::vector<uint32_t> missing;  // chunks that are not complete, by partition
+    std::vector<uint32_t> missing;  // chunks that are not complete, by partition; 0: none is yet
     ChunkSet held;                  // of the share, counted from its first
     Round round;                    // of what is held
     uint16_t priority = 0;
@@ -88,8 +95,9 @@ class ForwardGate {
     }
   }
 
-  std::vector<GatedTensor> tensors_;  // all of the job's
-  TensorIndex drained_;               // how far drain() has come
+  // All of the job's, or what drain() has left of them. One more moves none.
+  std::deque<GatedTensor> tensors_;
+  TensorIndex drained_;  // how far drain() has come
   uint32_t drained_chunks_ = 0;
 };
 

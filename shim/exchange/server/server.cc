@@ -127,7 +127,11 @@ void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
   const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
   if (changes_gates_) [[unlikely]]
     gate_changes_[job.spec.job.value].note_complete(key);
-  if (!job.gate) return answer_all(job, chunk);
+  if (job.gate) return pass_gate(job, chunk);
+  answer_all(job, chunk);
+}
+
+void Server::pass_gate(const ServerJob& job, const ChunkRange& chunk) noexcept {
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
 
@@ -149,12 +153,11 @@ void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const Ch
 }
 
 // Whether some of the chunk is in the worker's part of the tensor.
-bool Server::is_in_part(const ServerJob& job, const WorkerPeer& worker,
-                        const ChunkKey& key) noexcept {
-  const command::AddTensor& tensor = job.tensors[key.tensor.value];
-  const uint32_t elems =
-      chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
-  return part_of(tensor.numel, job.spec.workers, worker.rank).chunks(elems).contains(key.chunk);
+bool Server::is_in_part(const WorkerPeer& worker, const ChunkKey& key) const noexcept {
+  const AggregationTensor& tensor = aggregator_.tensor(worker.job, key.tensor);
+  return part_of(tensor.numel, jobs_[worker.job.value].spec.workers, worker.rank)
+      .chunks(tensor.chunk_elems)
+      .contains(key.chunk);
 }
 
 // Flattened, so that what result() says of a sum stays in registers.
@@ -162,18 +165,16 @@ bool Server::is_in_part(const ServerJob& job, const WorkerPeer& worker,
                                       OutgoingDatagram& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
-  const ServerJob& job = jobs_[chunk.job.value];
   out.header.type = kResultFrame;
-  ChunkHeader{chunk.key.round,     job.tensors[chunk.key.tensor.value].tensor,
-              chunk.key.chunk,     chunk.priority,
-              result.contributors, job.spec.incarnation}
+  ChunkHeader{chunk.key.round, result.tensor,       chunk.key.chunk,
+              chunk.priority,  result.contributors, jobs_[chunk.job.value].spec.incarnation}
       .write(out.header);
   if (result.partial) out.header.flags |= kFlagPartial;
   out.header.payload_crc = result.crc;
   // Pointer and size, as they were just written: one wide load of both would wait for the stores.
   out.payload = {result.elements.data(), result.elements.size()};
   out.pin = result.pin;
-  if (result.in_parts && !is_in_part(job, worker, chunk.key)) [[unlikely]] {
+  if (result.in_parts && !is_in_part(worker, chunk.key)) [[unlikely]] {
     out.payload = {};
     out.pin = nullptr;
   }

@@ -93,7 +93,7 @@ class Server {
     std::vector<uint8_t> bound;         // whether workers[rank] is a session
     std::vector<uint8_t> replaced;      // whether it has had a life before
     std::vector<SessionSlot> answered;  // the sessions among workers, by rank
-    std::vector<command::AddTensor> tensors;
+    uint32_t chunk_bytes = 0;           // 0 before it has tensors
     Policy policy;
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
     uint32_t takers = 0;                // of answered
@@ -121,13 +121,14 @@ class Server {
     return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
   }
   void on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
+  // Apart: most policies have no gate.
+  [[gnu::noinline]] void pass_gate(const ServerJob& job, const ChunkRange& chunk) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   static void note_answered(ServerJob& job);
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
   // Apart: of most jobs' sums everybody wants all.
-  [[gnu::noinline]] static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
-                                           const ChunkKey& key) noexcept;
+  [[gnu::noinline]] bool is_in_part(const WorkerPeer& worker, const ChunkKey& key) const noexcept;
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   // Jobs whose sums find room in the queue: what time completes of the others waits.
   JobFilter that_may_answer() const noexcept {
@@ -148,9 +149,9 @@ class Server {
   uint32_t change_gates(uint32_t looks);
   void teach_gate(ServerJob& job, GateChange& change, uint32_t& looks);
   static void take_next_gate(ServerJob& job, GateChange& change);
-  static void add_to_gate(const ServerJob& job, ForwardGate& gate,
-                          const command::AddTensor& tensor);
-  static ShardPlan plan_of(const ServerJob& job, const command::AddTensor& tensor);
+  void drop_gate(std::unique_ptr<ForwardGate> gate);
+  static void add_to_gate(const ServerJob& job, ForwardGate& gate, const AggregationTensor& tensor);
+  static ShardPlan plan_of(const ServerJob& job, const AggregationTensor& tensor);
 
   SendQueue& sends_;
   Counters& counters_;
@@ -159,7 +160,8 @@ class Server {
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
   std::vector<JobSlot> draining_;
-  std::vector<GateChange> gate_changes_;  // by job slot
+  std::vector<GateChange> gate_changes_;                     // by job slot
+  std::vector<std::unique_ptr<ForwardGate>> dropped_gates_;  // of which nobody wants anything more
   bool changes_gates_ = false;
   bool walks_ = false;      // walk_on() is worth a call
   bool drains_on_ = false;  // more of them could be looked at than was

@@ -88,15 +88,14 @@ Status Server::add_tensor(const command::AddTensor& spec) {
   if (!has_job(spec.job)) return Error(Errc::kNotFound, "tensor for a job that is not here");
   ServerJob& job = jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
-  const ChunkSpan share = plan_of(job, spec).span(job.spec.shard);
-  if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
-                                                       elems, share.first, share.count});
-      !added) {
-    return added;
-  }
+  AggregationTensor tensor{spec.tensor, spec.numel, spec.dtype, spec.op, elems};
+  const ChunkSpan share = plan_of(job, tensor).span(job.spec.shard);
+  tensor.first_chunk = share.first;
+  tensor.chunk_count = share.count;
+  if (Status added = aggregator_.add_tensor(spec.job, tensor); !added) return added;
   count_sums();
-  job.tensors.push_back(spec);
-  if (job.gate) add_to_gate(job, *job.gate, spec);
+  job.chunk_bytes = spec.chunk_bytes;
+  if (job.gate) add_to_gate(job, *job.gate, tensor);
   return {};
 }
 
@@ -106,6 +105,9 @@ void Server::count_sums() {
 }
 
 void Server::remove_job(JobSlot slot) {
+  drop_gate(std::move(jobs_[slot.value].gate));
+  drop_gate(std::move(gate_changes_[slot.value].next));
+  for (auto& old : gate_changes_[slot.value].old) drop_gate(std::move(old));
   jobs_[slot.value] = ServerJob{};
   gate_changes_[slot.value] = GateChange{};
   --serving_;

@@ -24,21 +24,18 @@ bool holds_back(const Policy& policy) noexcept {
 
 }  // namespace
 
-uint32_t Server::chunk_bytes(JobSlot slot) const noexcept {
-  const ServerJob& job = jobs_[slot.value];
-  return job.tensors.empty() ? 0 : job.tensors.front().chunk_bytes;
-}
+uint32_t Server::chunk_bytes(JobSlot slot) const noexcept { return jobs_[slot.value].chunk_bytes; }
 
 void Server::set_policy(JobSlot slot, const Policy& policy) {
   ServerJob& job = jobs_[slot.value];
   GateChange& change = gate_changes_[slot.value];
   job.policy = policy;
-  change.next.reset();
+  drop_gate(std::move(change.next));
   if (holds_back(policy)) {
     change.next = std::make_unique<ForwardGate>();
     change.tensor = TensorIndex(0);
     change.chunks = 0;
-    if (job.tensors.empty()) take_next_gate(job, change);
+    if (aggregator_.tensor_count(slot) == 0) take_next_gate(job, change);
   } else if (job.gate) {
     change.old.push_back(std::move(job.gate));
   }
@@ -49,6 +46,13 @@ void Server::set_policy(JobSlot slot, const Policy& policy) {
 void Server::take_next_gate(ServerJob& job, GateChange& change) {
   if (job.gate) change.old.push_back(std::move(job.gate));
   job.gate = std::move(change.next);
+}
+
+// A job may have tens of thousands of tensors: it takes turns, too.
+void Server::drop_gate(std::unique_ptr<ForwardGate> gate) {
+  if (!gate) return;
+  dropped_gates_.push_back(std::move(gate));
+  changes_gates_ = walks_ = true;
 }
 
 void Server::GateChange::note_complete(const ChunkKey& key) noexcept {
@@ -77,13 +81,20 @@ uint32_t Server::change_gates(uint32_t looks) {
     }
     changes_gates_ = changes_gates_ || change.is_under_way();
   }
+  while (left > 0 && !dropped_gates_.empty()) {
+    if (dropped_gates_.back()->drop(left)) dropped_gates_.pop_back();
+  }
+  changes_gates_ = changes_gates_ || !dropped_gates_.empty();
   return looks - left;
 }
 
 void Server::teach_gate(ServerJob& job, GateChange& change, uint32_t& looks) {
-  for (; looks > 0 && change.tensor.value < job.tensors.size(); --looks) {
+  const uint32_t tensors = aggregator_.tensor_count(job.spec.job);
+  for (; looks > 0 && change.tensor.value < tensors; --looks) {
     const TensorIndex tensor = change.tensor;
-    if (change.chunks == 0) add_to_gate(job, *change.next, job.tensors[tensor.value]);
+    if (change.chunks == 0) {
+      add_to_gate(job, *change.next, aggregator_.tensor(job.spec.job, tensor));
+    }
     const ChunkSpan share = change.next->share_of(tensor);
     if (change.chunks == share.count) {
       ++change.tensor.value;
@@ -99,24 +110,20 @@ void Server::teach_gate(ServerJob& job, GateChange& change, uint32_t& looks) {
     }
     ++change.chunks;
   }
-  if (change.tensor.value == job.tensors.size()) take_next_gate(job, change);
+  if (change.tensor.value == tensors) take_next_gate(job, change);
 }
 
-ShardPlan Server::plan_of(const ServerJob& job, const command::AddTensor& tensor) {
-  const uint32_t elems =
-      chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
-  const uint32_t chunks = chunk_count(tensor.numel, elems);
+ShardPlan Server::plan_of(const ServerJob& job, const AggregationTensor& tensor) {
+  const uint32_t chunks = chunk_count(tensor.numel, tensor.chunk_elems);
   return on_one_server(job.policy, tensor.numel)
              ? ShardPlan::whole(tensor.tensor, chunks, job.spec.shards)
              : ShardPlan(tensor.tensor, chunks, job.spec.shards);
 }
 
 // What is answered together: the shard's part of a partition, a unit of it, or all of its share.
-void Server::add_to_gate(const ServerJob& job, ForwardGate& gate,
-                         const command::AddTensor& tensor) {
-  const auto element_bytes = static_cast<uint32_t>(size_of(tensor.dtype));
-  const uint32_t elems = chunk_elems(tensor.chunk_bytes, element_bytes);
-  const uint32_t chunks = chunk_count(tensor.numel, elems);
+void Server::add_to_gate(const ServerJob& job, ForwardGate& gate, const AggregationTensor& tensor) {
+  const uint32_t chunk_bytes = tensor.chunk_elems * static_cast<uint32_t>(size_of(tensor.dtype));
+  const uint32_t chunks = chunk_count(tensor.numel, tensor.chunk_elems);
   uint16_t shards = job.spec.shards;
   Shard shard = job.spec.shard;
   if (on_one_server(job.policy, tensor.numel)) {  // as the only shard, or as one beside it
@@ -126,12 +133,10 @@ void Server::add_to_gate(const ServerJob& job, ForwardGate& gate,
   uint64_t group_bytes = 0;
   if (job.policy.forward == Policy::Forward::kPartition) group_bytes = job.policy.partition_bytes;
   if (job.policy.forward == Policy::Forward::kChunk) {
-    group_bytes =
-        uint64_t{unit_frames(job.policy, tensor.chunk_bytes)} * shards * elems * element_bytes;
+    group_bytes = uint64_t{unit_frames(job.policy, job.chunk_bytes)} * shards * chunk_bytes;
   }
-  gate.add_tensor(
-      PartitionPlan::make(tensor.tensor, chunks, shards, elems * element_bytes, group_bytes),
-      shard);
+  gate.add_tensor(PartitionPlan::make(tensor.tensor, chunks, shards, chunk_bytes, group_bytes),
+                  shard);
 }
 
 }  // namespace mercury

@@ -71,7 +71,7 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
   WorkerJob* job = find(slot);
   if (!job) return Error(Errc::kNotFound, "bind of a shard to a job that is not here");
   if (shard.value >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
-  if (!job->tensors.empty()) {
+  if (job->tensors.size() > 0) {
     return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
   }
   const auto known = std::find_if(job->shards.begin(), job->shards.end(),
@@ -102,7 +102,6 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.shard_plan = on_one_server(job->policy, spec.numel)
                           ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
                           : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
-  tensor.index = TensorIndex(static_cast<uint32_t>(job->tensors.size()));
   for (const WorkerJob::Bound& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
@@ -110,9 +109,9 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   if (job->spec.terms.quorum > 0) tensor.absent = std::make_unique<Absentees>();
   tensor.summed = ChunkSet(tensor.chunks);
   tensor.pushed = ChunkSet(tensor.chunks);
-  if (job->partitions) plan_partitions(*job, tensor);
-  job->index_of.emplace(spec.tensor, tensor.index);
-  job->tensors.push_back(std::move(tensor));
+  WorkerTensor* const added = job->tensors.insert(std::move(tensor));
+  if (added == nullptr) return Error(Errc::kNoMemory, "no memory for the job's tensors");
+  if (job->partitions) plan_partitions(*job, *added);
   most_completions_ += kCompletionsOfTensor;
   most_ranges_ += job->shards.size();
   // Those taken stay in front until all are, and some may be of jobs that are gone.
@@ -137,7 +136,7 @@ void Worker::fail_rounds(const command::FailRounds& request) {
   WorkerJob* job = find(request.job);
   WorkerTensor* tensor = job ? job->find(request.from.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.from.round)) return;
-  if (job->partitions) release_all(*job);
+  give_up_credit(*job, true);
   tensor->hopeless = request.code;
   tensor->hopeless_from = request.from.round;
   if (tensor->in_flight && tensor->is_hopeless(tensor->round)) {
@@ -205,14 +204,16 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
-  tensor.let_go_from = WorkerTensor::kNone;  // it may be the last round's
+  tensor.credit = 0;
   if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
   if (job.partitions) {
     tensor.priority = 0;  // first-in first-out once they are released
-    job.partitions->submit(tensor.index, priority);
+    if (!job.partitions->has(tensor.tensor_index)) plan_partitions(job, tensor);
+    tensor.credit = job.credits;
+    job.partitions->submit(tensor.tensor_index, priority);
     release_due_ns_ = 0;
     return;
   }
@@ -228,7 +229,7 @@ void Worker::complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept 
   }
   if (tensor.sums_ended()) {
     tensor.in_flight = false;
-    if (job.partitions) withdraw(job, tensor);
+    if (job.counts(tensor)) withdraw(job, tensor);
     if (tensor.pull_cookie != 0) complete_sums(job, tensor, std::exchange(tensor.pull_cookie, 0));
   }
 }
@@ -310,14 +311,16 @@ void Worker::drop_completions(const EngineChannel* channel) {
 bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
   WorkerJob* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
-  const WorkerTensor& tensor = job->tensors[chunk.key.tensor.value];
+  const WorkerTensor& tensor = job->tensors.at(chunk.key.tensor);
   if (!tensor.needs(chunk.key)) return false;
   wire::Header& header = out.header;
   header.type = kPushFrame;
   ChunkHeader{chunk.key.round, tensor.spec.tensor,   chunk.key.chunk,
               chunk.priority,  job->spec.rank.value, job->spec.incarnation}
       .write(header);
-  if (job->partitions && ends_partition(tensor, chunk.key.chunk)) header.flags = wire::kFlagAckNow;
+  if (job->counts(tensor) && ends_partition(tensor, chunk.key.chunk)) {
+    header.flags = wire::kFlagAckNow;
+  }
   out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};
   if (tensor.in_parts && !tensor.part.contains(chunk.key.chunk)) [[unlikely]]
     out.payload = {};
@@ -327,7 +330,7 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
 }
 
 inline void Worker::note_pushed(WorkerJob& job, WorkerTensor& tensor, ChunkIndex chunk) noexcept {
-  if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
+  if (tensor.note_pushed(chunk) && job.counts(tensor)) acknowledge(job, tensor, chunk);
   if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
@@ -341,8 +344,8 @@ bool Worker::on_result(JobSlot slot, Share& share, const wire::Header& header,
       ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     return drop_unread(counters_, Counter::kDropResultUnexpected, header, payload);
   }
-  if (share.tensor != tensor->index) {
-    share = {share.shard, tensor->index, tensor->shard_plan.span(share.shard)};
+  if (share.tensor != tensor->tensor_index) {
+    share = {share.shard, tensor->tensor_index, tensor->shard_plan.span(share.shard)};
   }
   const bool partial = (header.flags & kFlagPartial) != 0;
   size_t set_bytes = 0;

@@ -107,6 +107,7 @@ class Worker {
   // The next range that was released. One for which the scheduler has no room is to be held up, and
   // so is what comes behind it of its job: others go on.
   bool take_range(WorkerRange& out) noexcept;
+  bool has_ranges() const noexcept { return !ranges_.empty(); }  // take_range is worth a call
   // Whether its job is still there, and goes on.
   bool is_wanted(const WorkerRange& range) const noexcept;
   void hold_up(const WorkerRange& range);  // one that is wanted
@@ -159,12 +160,14 @@ class Worker {
   static bool ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
   void withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept;
-  void release_all(WorkerJob& job) noexcept;
+  void give_up_credit(WorkerJob& job, bool lets_go) noexcept;
+  static void begin_credit(WorkerJob& job);
   bool has_room_for_ranges(const WorkerJob& job) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
   void let_go_on(WorkerJob& job, uint32_t& looks) noexcept;
+  static void drop_credits(WorkerJob& job, uint32_t& looks) noexcept;
   void refill_on(WorkerJob& job, uint32_t& looks) noexcept;
   void give_up_on(WorkerJob& job, uint32_t& looks) noexcept;
 

@@ -12,36 +12,38 @@ void Worker::plan_partitions(WorkerJob& job, WorkerTensor& tensor) {
   const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
   const uint64_t before = uint64_t{partitions == 0 ? 0 : partitions - 1} *
                           tensor.plan.partition_chunks * tensor.full_chunk_bytes;
-  job.partitions->add_tensor(partitions, tensor.spec.numel * size_of(tensor.spec.dtype) - before);
+  job.partitions->add_tensor(tensor.tensor_index, partitions,
+                             tensor.spec.numel * size_of(tensor.spec.dtype) - before);
 }
 
 void Worker::set_policy(JobSlot slot, const Policy& policy) {
   WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
-  if (job->partitions) release_all(*job);
+  give_up_credit(*job, true);
   job->policy = policy;
-  if (policy.release != Policy::Release::kPartition) return;
-  job->partitions = std::make_unique<PartitionRelease>(policy);
-  for (WorkerTensor& tensor : job->tensors) plan_partitions(*job, tensor);
+  if (policy.release == Policy::Release::kPartition) begin_credit(*job);
+}
+
+// Tensors come to it as they are pushed: a job may have tens of thousands.
+void Worker::begin_credit(WorkerJob& job) {
+  job.partitions = std::make_unique<PartitionRelease>(job.policy);
+  ++job.credits;
+}
+
+// What waits goes, tensor by tensor (take_removed), and nobody waits for what has gone.
+void Worker::give_up_credit(WorkerJob& job, bool lets_go) noexcept {
+  if (!job.partitions) return;
+  job.partitions->stop();
+  job.old_credits.push_back({job.credits, lets_go, std::move(job.partitions)});
+  if (lets_go) job.not_let_go = TensorIndex(0);
+  has_steps_ = true;
 }
 
 const Policy& Worker::policy_of(JobSlot slot) const noexcept { return find(slot)->policy; }
 
 uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
   const WorkerJob* job = find(slot);
-  return job && !job->tensors.empty() ? job->tensors.front().spec.chunk_bytes : 0;
-}
-
-// What waits goes, tensor by tensor (take_removed), and nobody waits for what has gone.
-void Worker::release_all(WorkerJob& job) noexcept {
-  job.partitions->drain([&job](TensorIndex index, uint32_t partition) {
-    WorkerTensor& tensor = job.tensors[index.value];
-    tensor.let_go_from = partition;
-    tensor.let_go_plan = tensor.plan;
-  });
-  job.partitions.reset();
-  job.not_let_go = TensorIndex(0);
-  has_steps_ = true;
+  return job && job->tensors.size() > 0 ? job->tensors.at(0).spec.chunk_bytes : 0;
 }
 
 // --- partitions ---------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ void Worker::release(uint64_t now_ns) noexcept {
     while (job->partitions->due_ns() <= now_ns && has_room_for_ranges(*job) &&
            job->partitions->next(now_ns, released)) {
       first_to_release_ = slot + 1;
-      const WorkerTensor& tensor = job->tensors[released.tensor.value];
+      const WorkerTensor& tensor = job->tensors.at(released.tensor);
       uint32_t chunks = 0;
       for (const WorkerJob::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
@@ -74,14 +76,14 @@ void Worker::release(uint64_t now_ns) noexcept {
 }
 
 void Worker::acknowledge(WorkerJob& job, const WorkerTensor& tensor, ChunkIndex chunk) noexcept {
-  job.partitions->acknowledged(tensor.index, tensor.plan.partition_of(chunk));
+  job.partitions->acknowledged(tensor.tensor_index, tensor.plan.partition_of(chunk));
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 
 // Its sums are all here, or it is queued otherwise. Some partitions may not have been released when
 // they are: a server sums without this worker under a quorum, or where an earlier life contributed.
 void Worker::withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept {
-  job.partitions->withdraw(tensor.index);
+  job.partitions->withdraw(tensor.tensor_index);
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 

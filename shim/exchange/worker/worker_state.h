@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "scheduler/partition_release.h"
 #include "scheduler/terms/chunk_set.h"
+#include "scheduler/terms/tensor_table.h"
 #include "scheduler/terms/worker_set.h"
 #include "shim/exchange/worker/worker.h"
 #include "transport/base/fifo.h"
@@ -19,7 +19,7 @@ inline constexpr size_t kCompletionsOfTensor = 2;
 
 struct Worker::WorkerTensor {
   command::AddTensor spec;
-  TensorIndex index;
+  TensorIndex tensor_index;       // its place in the TensorTable
   uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so at most spec's
   uint32_t last_chunk_bytes = 0;
   uint32_t chunks = 0;  // of the whole tensor
@@ -42,12 +42,10 @@ struct Worker::WorkerTensor {
   // From this round on nothing will be complete; kOk: nothing is known of any.
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
-  PartitionPlan plan;  // of a job that releases partitions
-  // Partitions from here on, of the plan that it had then, wait for no release any more, and are
-  // not queued yet (worker_steps.cc).
-  static constexpr uint32_t kNone = ~uint32_t{0};
-  uint32_t let_go_from = kNone;
-  PartitionPlan let_go_plan;
+  // By which number of the job's credits the last push is released; 0: by none. And its partitions
+  // under that one.
+  uint32_t credit = 0;
+  PartitionPlan plan;
   ChunkSet summed;
   ChunkSet pushed;  // the server has our contribution: acknowledged, or its sum is here
   // Jobs with a quorum: whose contributions are missing in the round's sums. Null: it has none.
@@ -55,6 +53,7 @@ struct Worker::WorkerTensor {
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 
+  TensorId id() const noexcept { return spec.tensor; }
   uint32_t bytes_of(ChunkIndex chunk) const noexcept {
     return chunk.value + 1 < chunks ? full_chunk_bytes : last_chunk_bytes;
   }
@@ -98,9 +97,17 @@ struct Worker::WorkerJob {
     Shard shard;
     SessionSlot session;
   };
+  // A credit that the job has given up, until its tensors have been let go of, step by step.
+  struct OldCredit {
+    uint32_t number = 0;
+    bool lets_go = false;  // what waited for it is queued; else it is pushed again, or not at all
+    std::unique_ptr<PartitionRelease> partitions;
+  };
   command::AddWorkerJob spec;
   Policy policy;
   std::unique_ptr<PartitionRelease> partitions;  // null: whole tensors are released
+  uint32_t credits = 0;                          // so far; the last is that of `partitions`
+  std::vector<OldCredit> old_credits;
   Errc failed = Errc::kOk;
   uint32_t life = 0;  // of all jobs here: its own number
   uint64_t chunks_moved = 0;
@@ -109,33 +116,45 @@ struct Worker::WorkerJob {
   static constexpr TensorIndex kNoTensor{~uint32_t{0}};  // nor one that is declared later
   TensorIndex not_let_go = kNoTensor;
   TensorIndex not_refilled = kNoTensor;
-  size_t given_up = 0;
+  uint32_t given_up = 0;
   bool removed = false;
   std::vector<Bound> shards;  // bound to this engine
-  std::vector<WorkerTensor> tensors;
-  std::unordered_map<TensorId, TensorIndex> index_of;
-  TensorIndex found;          // by the last find()
-  Fifo<WorkerRange> held_up;  // ranges that are more than its part of the scheduler's
+  TensorTable<WorkerTensor> tensors;
+  WorkerTensor* found = nullptr;  // by the last find(); there as long as no tensor is dropped
+  Fifo<WorkerRange> held_up;      // ranges that are more than its part of the scheduler's
 
   // A tensor's chunks come one after the other: mostly it is the last one again.
   WorkerTensor* find(TensorId id) noexcept {
-    if (WorkerTensor* const last = at(found); last != nullptr && last->spec.tensor == id)
-      return last;
-    const auto it = index_of.find(id);
-    if (it == index_of.end()) return nullptr;
-    found = it->second;
-    return at(found);
+    return found != nullptr && found->spec.tensor == id ? found : find_other(id);
+  }
+  [[gnu::noinline]] WorkerTensor* find_other(TensorId id) noexcept {
+    WorkerTensor* const other = tensors.find(id);
+    if (other != nullptr) found = other;
+    return other;
+  }
+  // Whether the tensor's last push waits for the credit that the job has now.
+  bool counts(const WorkerTensor& tensor) const noexcept {
+    return partitions != nullptr && tensor.credit == credits;
+  }
+  // What a tensor that is in flight waited for, that is to be let go of; null: for nothing.
+  const PartitionRelease* let_go(const WorkerTensor& tensor) const noexcept {
+    if (!tensor.in_flight || tensor.credit == 0) return nullptr;
+    for (const OldCredit& old : old_credits) {
+      if (old.lets_go && old.number == tensor.credit) return old.partitions.get();
+    }
+    return nullptr;
   }
   // Of what a tensor can have waiting at a time, with a quorum.
   size_t absent_words_of_tensor() const noexcept {
     return kCompletionsOfTensor * 2 * words_of(spec.workers);
   }
   bool has_steps() const noexcept {
+    if (!old_credits.empty()) return true;
     if (failed != Errc::kOk) return removed || given_up < tensors.size();
-    return std::min(not_let_go, not_refilled).value < tensors.size();
+    return not_refilled.value < tensors.size();
   }
   WorkerTensor* at(TensorIndex index) noexcept {
-    return index.value < tensors.size() ? &tensors[index.value] : nullptr;
+    return tensors.has(index) ? &tensors.at(index) : nullptr;
   }
 };
 
@@ -146,8 +165,10 @@ inline Worker::WorkerJob* Worker::find(JobSlot job) const noexcept {
 inline void Worker::queue_range(const WorkerJob& job, SessionSlot session,
                                 const WorkerTensor& tensor, const ChunkSpan& span) noexcept {
   if (span.count == 0) return;
-  ranges_.push_back(
-      {session, {tensor.index, tensor.round, span, tensor.priority}, job.spec.job, job.life});
+  ranges_.push_back({session,
+                     {tensor.tensor_index, tensor.round, span, tensor.priority},
+                     job.spec.job,
+                     job.life});
 }
 
 // Of one tensor, beside a range of every tensor: the rest follows on the next pass, or when none is

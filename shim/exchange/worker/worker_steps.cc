@@ -19,7 +19,7 @@ void Worker::fail_job(JobSlot slot, Errc code) noexcept {
   WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
   job->failed = code;
-  job->partitions.reset();
+  give_up_credit(*job, false);
   has_steps_ = true;
 }
 
@@ -36,7 +36,10 @@ void Worker::remove_job(JobSlot slot, Errc code) noexcept {
 void Worker::refill(JobSlot slot) {
   WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
-  if (job->partitions) job->partitions->drain([](TensorIndex, uint32_t) {});
+  if (job->partitions) {
+    give_up_credit(*job, false);
+    begin_credit(*job);
+  }
   job->not_refilled = TensorIndex(0);
   has_steps_ = true;
 }
@@ -56,8 +59,9 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
       refill_on(*job, looks);
       if (waiting_ranges() != waiting) first_to_refill_ = slot + 1;
     }
+    if (!found) drop_credits(*job, looks);
     if (!found && job->failed != Errc::kOk) give_up_on(*job, looks);
-    if (!found && job->removed && job->tensors.empty()) {
+    if (!found && job->removed && job->tensors.size() == 0 && job->old_credits.empty()) {
       found = true;
       out = JobSlot(static_cast<uint16_t>(slot));
       jobs_held_up_ -= !job->held_up.empty();
@@ -72,31 +76,42 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
 
 void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
   for (; looks > 0 && job.not_let_go.value < job.tensors.size(); ++job.not_let_go.value) {
-    WorkerTensor& tensor = *job.at(job.not_let_go);
-    const bool waits = tensor.let_go_from != WorkerTensor::kNone && tensor.in_flight;
-    if (waits && !has_room_for_ranges(job)) break;
+    WorkerTensor& tensor = job.tensors.at(job.not_let_go);
+    const PartitionRelease* const old = job.let_go(tensor);
+    const auto from = old != nullptr ? old->waited_from(tensor.tensor_index) : std::nullopt;
+    if (from && !has_room_for_ranges(job)) break;
     --looks;
-    const uint32_t from = std::exchange(tensor.let_go_from, WorkerTensor::kNone);
-    if (!waits) continue;
+    if (!from) continue;
+    tensor.credit = 0;
     for (const WorkerJob::Bound& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
-      const ChunkIndex first = tensor.let_go_plan.span(shard.shard, from).first;
+      const ChunkIndex first = tensor.plan.span(shard.shard, *from).first;
       queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
     }
   }
   if (job.not_let_go.value == job.tensors.size()) job.not_let_go = WorkerJob::kNoTensor;
 }
 
+// Those of which nothing is to be let go any more.
+void Worker::drop_credits(WorkerJob& job, uint32_t& looks) noexcept {
+  const bool walks = job.failed == Errc::kOk && job.not_let_go != WorkerJob::kNoTensor;
+  while (looks > 0 && !job.old_credits.empty()) {
+    WorkerJob::OldCredit& oldest = job.old_credits.front();
+    if ((oldest.lets_go && walks) || !oldest.partitions->drop(looks)) return;
+    job.old_credits.erase(job.old_credits.begin());
+  }
+}
+
 void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
   for (; looks > 0 && job.not_refilled.value < job.tensors.size(); ++job.not_refilled.value) {
-    WorkerTensor& tensor = *job.at(job.not_refilled);
+    WorkerTensor& tensor = job.tensors.at(job.not_refilled);
     const bool waits = tensor.in_flight && tensor.missing_sums > 0;
     if (waits && !has_room_for_ranges(job)) break;
     --looks;
-    tensor.let_go_from = WorkerTensor::kNone;
     if (!waits) continue;
     looks -= std::min(looks, tensor.chunks / kChunksPerLook);
-    if (job.partitions) withdraw(job, tensor);  // which was pushed since the credit was given up
+    if (job.counts(tensor)) withdraw(job, tensor);  // it was pushed since the credit was given up
+    tensor.credit = 0;
     tensor.acks_void = true;
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
@@ -109,13 +124,14 @@ void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
 
 void Worker::give_up_on(WorkerJob& job, uint32_t& looks) noexcept {
   for (; looks > 0 && job.given_up < job.tensors.size(); --looks, ++job.given_up) {
-    give_up(job, job.tensors[job.given_up], job.failed);
+    give_up(job, job.tensors.at(TensorIndex(job.given_up)), job.failed);
   }
   if (!job.removed || job.given_up < job.tensors.size()) return;
-  for (; looks > 0 && !job.tensors.empty(); looks -= std::min(looks, kLooksToFree)) {
-    job.index_of.erase(job.tensors.back().spec.tensor);
-    if (job.tensors.back().absent) most_absent_words_ -= job.absent_words_of_tensor();
-    job.tensors.pop_back();
+  for (; looks > 0 && job.tensors.size() > 0; looks -= std::min(looks, kLooksToFree)) {
+    const WorkerTensor& last = job.tensors.at(TensorIndex(job.tensors.size() - 1));
+    if (last.absent) most_absent_words_ -= job.absent_words_of_tensor();
+    job.found = nullptr;
+    job.tensors.drop_last();
     most_completions_ -= kCompletionsOfTensor;
     most_ranges_ -= job.shards.size();
   }
