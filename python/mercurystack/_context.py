@@ -34,7 +34,8 @@ class Attachment:
     In a process that was forked nothing is closed or freed: its end does that, and the parent goes on with all of it.
     """
 
-    def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str]) -> None:
+    def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str],
+                 daemon_timeout_ms: Optional[int]) -> None:
         if mode not in _MODES:
             raise ValueError(f"mode: expected one of {', '.join(_MODES)}, got {mode!r}")
         options = _native.AttachOptions.initial()
@@ -42,6 +43,8 @@ class Attachment:
         options.socket = _native.text(socket)
         options.listen = _native.text(listen)
         options.rate = _native.text(rate)
+        if daemon_timeout_ms is not None:
+            options.daemon_timeout_ms = _native.whole("daemon_timeout_ms", daemon_timeout_ms, -1, 2**31 - 1)
         self.pointer = ctypes.c_void_p()
         _native.check(_native.library.mercury_attach(ctypes.byref(options), ctypes.byref(self.pointer)))
         self._process = os.getpid()
@@ -154,14 +157,16 @@ class Context:
     listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN). rate: what its link carries, such as
     "10Gbps" (default $MERCURY_RATE, then not known): then the most urgent gradient overtakes what waits for the link.
     This process's engines at one address share it; where several processes use a link, say each one's part.
+    daemon_timeout_ms: milliseconds, 200 or more, after which a daemon that answers nothing is given up (default
+    $MERCURY_DAEMON_TIMEOUT_MS, then 10,000); docs/operations.md says what a short one costs.
 
-    MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened; EINVAL: `listen` or `rate`
-    cannot be read.
+    MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened; EINVAL: `listen`, `rate` or
+    `daemon_timeout_ms` cannot be read, or is out of range.
     """
 
     def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None,
-                 rate: Optional[str] = None) -> None:
-        self._attachment = Attachment(mode, socket, listen, rate)
+                 rate: Optional[str] = None, daemon_timeout_ms: Optional[int] = None) -> None:
+        self._attachment = Attachment(mode, socket, listen, rate, daemon_timeout_ms)
         self._rate = rate
         # Without a close the end of the object, or of the interpreter, is one.
         self._finalizer = weakref.finalize(self, self._attachment.close)

@@ -50,7 +50,7 @@ class Sized(Structure):
 class AttachOptions(Sized):
     _initialiser = "mercury_attach_options_init"
     _fields_ = [("size", c_size_t), ("mode", c_int32), ("socket", c_char_p), ("listen", c_char_p),
-                ("rate", c_char_p)]
+                ("rate", c_char_p), ("daemon_timeout_ms", c_int32)]
 
 
 class JobOptions(Sized):

@@ -1,5 +1,6 @@
 #include "shim/client/daemon_backend.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -29,12 +31,10 @@ using Clock = std::chrono::steady_clock;
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
 
-// A daemon says nothing as long as nothing ends. After a second without a word, who waits asks it
-// whether it still runs, and again after each; when more such seconds than these follow without a
-// word, it stands still, or an engine of its does: stopped, frozen, or stuck. As long as its peers
-// wait for it by default (session.peer_timeout).
-constexpr time_t kAskEverySeconds = 1;
-constexpr uint32_t kMostUnanswered = 10;
+// A daemon says nothing as long as nothing ends. After a tenth of the time-out without a word, who
+// waits asks it whether it still runs, and again after each; when more such tenths than these
+// follow without a word, it stands still, or an engine of its does: stopped, frozen, or stuck.
+constexpr int kTenths = 10;
 
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
@@ -51,11 +51,18 @@ Status status_of(const Result<attach::Reply>& reply) {
   return reply ? status_of(*reply) : Status(reply.error());
 }
 
+std::string text_of(std::chrono::milliseconds time) {
+  const auto ms = time.count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
 // Requests and replies by sequence number; a thread reads the socket.
 class DaemonBackend final : public Backend {
  public:
-  explicit DaemonBackend(UniqueFd socket)
-      : socket_(std::move(socket)), lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  DaemonBackend(UniqueFd socket, std::chrono::milliseconds timeout)
+      : timeout_(timeout),
+        socket_(std::move(socket)),
+        lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~DaemonBackend() override {
     DaemonBackend::leave();
     if (reader_.joinable()) reader_.join();
@@ -162,11 +169,13 @@ class DaemonBackend final : public Backend {
   Status ask(attach::Request request, const HostJob* of = nullptr) {
     return status_of(call(std::move(request), of));
   }
+  Result<attach::Packet> next_packet();
   void read_replies();
   bool deliver(attach::Packet& packet);
   bool is_awaited();
   void ask_whether_it_runs();
 
+  const std::chrono::milliseconds timeout_;
   UniqueFd socket_;
   UniqueFd lost_fd_;
   std::string version_;
@@ -221,10 +230,8 @@ Status DaemonBackend::greet() {
     if (!memory) return memory.error();
     channels_.push_back(std::make_unique<ClientChannel>(*memory));
   }
-  const timeval ask_every{kAskEverySeconds, 0};
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &ask_every, sizeof ask_every);
   // A daemon that stands still takes no requests, and whoever waits to send one is not woken.
-  const timeval most{kAskEverySeconds * kMostUnanswered, 0};
+  const timeval most{timeout_.count() / 1000, timeout_.count() % 1000 * 1000};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
   const SignalBlock blocked;
   Result<std::thread> reader = start_thread([this] { read_replies(); });
@@ -234,27 +241,36 @@ Status DaemonBackend::greet() {
   return {};
 }
 
-// Seconds are counted as they are waited for: those in which this process stands still itself, with
+// kAgain: none came for a tenth of the time-out. By poll, as SO_RCVTIMEO is rounded up to ticks of
+// the kernel: twelve tenths of 800 ms were more than a second.
+Result<attach::Packet> DaemonBackend::next_packet() {
+  const int tenth_ms = static_cast<int>(timeout_.count() / kTenths);
+  pollfd readable{socket_.get(), POLLIN, 0};
+  while (::poll(&readable, 1, tenth_ms) < 0 && errno == EINTR) {
+  }
+  return attach::receive_packet(socket_.get(), 1, attach::Wait::kNo);
+}
+
+// Tenths are counted as they are waited for: those in which this process stands still itself, with
 // or without the daemon, are none.
 void DaemonBackend::read_replies() {
-  uint32_t unanswered = 0;
+  int unanswered = 0;
   for (;;) {
-    Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 1, attach::Wait::kYes);
+    Result<attach::Packet> packet = next_packet();
     if (packet && !packet->bytes.empty() && deliver(*packet)) {
       unanswered = 0;
       continue;
     }
     const bool silent = !packet && packet.error().code == Errc::kAgain;
     if (silent && unanswered == 0 && !is_awaited()) continue;
-    if (silent && unanswered <= kMostUnanswered) {
+    if (silent && unanswered <= kTenths) {
       ++unanswered;
       ask_whether_it_runs();
       continue;
     }
     if (silent) {
-      log_line(MERCURY_LOG_WARNING, "mercury-stackd has not answered for " +
-                                        std::to_string(kMostUnanswered * kAskEverySeconds) +
-                                        " s: it stands still");
+      log_line(MERCURY_LOG_WARNING,
+               "mercury-stackd has not answered for " + text_of(timeout_) + ": it stands still");
     } else if (!leaving_.load()) {
       log_line(MERCURY_LOG_WARNING, "mercury-stackd has gone, or does not keep to the protocol");
     }
@@ -411,10 +427,11 @@ void DaemonBackend::close_job(HostJob job) {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_daemon_backend(const std::string& socket) {
+Result<std::unique_ptr<Backend>> make_daemon_backend(const std::string& socket,
+                                                     std::chrono::milliseconds timeout) {
   Result<UniqueFd> connected = attach::connect_socket(socket);
   if (!connected) return connected.error();
-  auto backend = std::make_unique<DaemonBackend>(std::move(*connected));
+  auto backend = std::make_unique<DaemonBackend>(std::move(*connected), timeout);
   if (Status status = backend->greet(); !status) return status.error();
   log_line(MERCURY_LOG_INFO, "attached to " + backend->host_name() + " at " + socket);
   return std::unique_ptr<Backend>(std::move(backend));

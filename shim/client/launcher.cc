@@ -11,26 +11,23 @@
 namespace mercury::client {
 namespace {
 
+std::optional<std::string> read_text(Getenv getenv, const char* name) {
+  const char* value = getenv(name);
+  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+}
+
 // Reads variables; remembers the first that is wrong.
 class Environment {
  public:
   explicit Environment(Getenv getenv) : getenv_(getenv) {}
 
-  std::optional<std::string> text(const char* name) const {
-    const char* value = getenv_(name);
-    return value && *value ? std::optional<std::string>(value) : std::nullopt;
-  }
+  std::optional<std::string> text(const char* name) const { return read_text(getenv_, name); }
   bool has(const char* name) const { return text(name).has_value(); }
 
   std::optional<int> number(const char* name, int min, int max) {
-    const std::optional<std::string> value = text(name);
-    if (!value) return std::nullopt;
-    int out = 0;
-    const char* end = value->data() + value->size();
-    const auto [stop, code] = std::from_chars(value->data(), end, out);
-    if (code == std::errc{} && stop == end && out >= min && out <= max) return out;
-    fail(std::string(name) + "='" + *value + "': must be " + std::to_string(min) + " to " +
-         std::to_string(max));
+    const Result<std::optional<int>> out = read_number(getenv_, name, min, max);
+    if (out) return *out;
+    fail(out.error().message);
     return std::nullopt;
   }
   std::optional<Role> role(const char* name) {
@@ -245,6 +242,17 @@ void read_overrides(Environment& env, LaunchedMember& member) {
 }
 
 }  // namespace
+
+Result<std::optional<int>> read_number(Getenv getenv, const char* name, int min, int max) {
+  const std::optional<std::string> value = read_text(getenv, name);
+  if (!value) return std::optional<int>();
+  int out = 0;
+  const char* end = value->data() + value->size();
+  const auto [stop, code] = std::from_chars(value->data(), end, out);
+  if (code == std::errc{} && stop == end && out >= min && out <= max) return std::optional(out);
+  return Error(Errc::kInvalidArgument, std::string(name) + "='" + *value + "': must be " +
+                                           std::to_string(min) + " to " + std::to_string(max));
+}
 
 Result<LaunchedMember> read_launcher(Getenv getenv) {
   Environment env(getenv);

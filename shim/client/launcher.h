@@ -28,6 +28,10 @@ struct LaunchedMember {
 // Null: not set.
 using Getenv = const char* (*)(const char* name);
 
+// What the variable says; nothing: it is not set, or empty. kInvalidArgument: it is no whole number
+// of `min` to `max`, as the message says.
+Result<std::optional<int>> read_number(Getenv getenv, const char* name, int min, int max);
+
 // kNotFound: no launcher; kInvalidArgument: a variable is malformed, which the message names;
 // kUnsupported: ps-lite's scheduler, which Mercury does not need.
 Result<LaunchedMember> read_launcher(Getenv getenv);

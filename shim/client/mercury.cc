@@ -49,6 +49,8 @@ Status check_variables() {
   return Error(Errc::kInvalidArgument, mercury::describe(*misspelt));
 }
 
+const char* environment(const char* name) { return std::getenv(name); }
+
 std::string or_environment(const char* value, const char* variable, const char* fallback) {
   if (value && *value) return value;
   const char* set = std::getenv(variable);
@@ -59,8 +61,10 @@ Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& opti
                                               mercury_mode& mode) {
   if (mode != MERCURY_MODE_EMBEDDED) {
     const std::string named = or_environment(options.socket, "MERCURY_SOCKET", "");
+    const auto timeout = mercury::client::read_daemon_timeout(options, environment);
+    if (!timeout) return timeout.error();
     auto daemon = mercury::client::make_daemon_backend(
-        named.empty() ? mercury::attach::kDefaultSocket : named);
+        named.empty() ? mercury::attach::kDefaultSocket : named, *timeout);
     // Only where nobody asked for a daemon and none is there: one that refuses, or whose socket
     // this program may not open, or that was named and is not there, is not to be passed over in
     // silence.
@@ -177,8 +181,7 @@ int mercury_job_options_from_env(mercury_job_options* options) {
     auto read = mercury::client::read_sized(options, "mercury_job_options");
     if (!read) return fail(read.error());
     if (Status known = check_variables(); !known) return fail(known.error());
-    const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
-    const auto member = mercury::client::read_launcher(getenv);
+    const auto member = mercury::client::read_launcher(environment);
     if (!member) return fail(member.error());
     if (member->role) {
       options->role = *member->role == Role::kWorker ? MERCURY_ROLE_WORKER : MERCURY_ROLE_SERVER;

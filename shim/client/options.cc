@@ -17,6 +17,7 @@ static_assert(offsetof(mercury_attach_options, mode) == 8);
 static_assert(offsetof(mercury_attach_options, socket) == 16);
 static_assert(offsetof(mercury_attach_options, listen) == 24);
 static_assert(offsetof(mercury_attach_options, rate) == 32);
+static_assert(offsetof(mercury_attach_options, daemon_timeout_ms) == 40);
 static_assert(offsetof(mercury_job_options, name) == 8);
 static_assert(offsetof(mercury_job_options, secret) == 16);
 static_assert(offsetof(mercury_job_options, role) == 24);
@@ -63,6 +64,11 @@ static_assert(offsetof(mercury_job_stats, operations) == 8);
 static_assert(offsetof(mercury_job_stats, bytes_pushed) == 16);
 static_assert(offsetof(mercury_job_stats, bytes_pulled) == 24);
 
+// As long as the daemon's peers wait for it by default (session.peer_timeout).
+constexpr int kDaemonTimeoutMs = 10'000;
+// A daemon that is well may wait so long for its turn on a busy core, and would be given up.
+constexpr int kLeastDaemonTimeoutMs = 200;
+
 constexpr TermOption kTermOptions[] = {
     {"deterministic", &mercury_job_options::deterministic},
     {"policy", &mercury_job_options::policy},
@@ -73,16 +79,16 @@ constexpr TermOption kTermOptions[] = {
     {"stall_timeout_ms", &mercury_job_options::stall_timeout_ms, 0},
 };
 
-Error out_of_range(const char* field, int value, int min, int max) {
-  return Error(Errc::kInvalidArgument, std::string("mercury_job_options.") + field + " is " +
-                                           std::to_string(value) + ", must be " +
+// `field` with its struct's name.
+Error out_of_range(const std::string& field, int value, int min, int max) {
+  return Error(Errc::kInvalidArgument, field + " is " + std::to_string(value) + ", must be " +
                                            std::to_string(min) + " to " + std::to_string(max));
 }
 
 // How many there are, which nobody guesses; 0: nobody has said.
 Status check_count(const char* field, const char* variable, int value, int max) {
   if (value >= 1 && value <= max) return {};
-  if (value != 0) return out_of_range(field, value, 1, max);
+  if (value != 0) return out_of_range(std::string("mercury_job_options.") + field, value, 1, max);
   return Error(Errc::kInvalidArgument, std::string("no number of ") + field +
                                            ": set mercury_job_options." + field + " or " +
                                            variable + " to 1 to " + std::to_string(max));
@@ -162,6 +168,21 @@ void set_preset_terms(mercury_job_options& options) {
   }
 }
 
+Result<std::chrono::milliseconds> read_daemon_timeout(const mercury_attach_options& in,
+                                                      Getenv getenv) {
+  const int said = in.daemon_timeout_ms;
+  if (said == MERCURY_FOREVER) return std::chrono::milliseconds(INT32_MAX);
+  if (said >= kLeastDaemonTimeoutMs) return std::chrono::milliseconds(said);
+  if (said != 0) {
+    return out_of_range("mercury_attach_options.daemon_timeout_ms", said, kLeastDaemonTimeoutMs,
+                        INT32_MAX);
+  }
+  const auto set =
+      read_number(getenv, "MERCURY_DAEMON_TIMEOUT_MS", kLeastDaemonTimeoutMs, INT32_MAX);
+  if (!set) return set.error();
+  return std::chrono::milliseconds(set->value_or(kDaemonTimeoutMs));
+}
+
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
                                                          size_t count) {
   return read_array(tensors, count, "tensors", "mercury_tensor_options");
@@ -199,9 +220,11 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
     return s.error();
   }
   const int members = role == MERCURY_ROLE_WORKER ? in->workers : in->servers;
-  if (in->rank < -1 || in->rank >= members) return out_of_range("rank", in->rank, -1, members - 1);
+  if (in->rank < -1 || in->rank >= members) {
+    return out_of_range("mercury_job_options.rank", in->rank, -1, members - 1);
+  }
   if (in->timeout_ms < 1 && in->timeout_ms != MERCURY_FOREVER) {
-    return out_of_range("timeout_ms", in->timeout_ms, 1, INT32_MAX);
+    return out_of_range("mercury_job_options.timeout_ms", in->timeout_ms, 1, INT32_MAX);
   }
   Result<JobTerms> terms = read_terms(*in, options->size);
   if (!terms) return terms.error();

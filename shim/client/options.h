@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "shim/channel/attach.h"
+#include "shim/client/launcher.h"
 #include "shim/client/mercurystack/mercury.h"
 #include "transport/base/result.h"
 
@@ -100,6 +102,11 @@ struct TermOption {
   std::optional<int32_t> for_ever = std::nullopt;
 };
 std::span<const TermOption> term_options();
+
+// After how long without an answer a program gives its daemon up: what it says, else what
+// $MERCURY_DAEMON_TIMEOUT_MS does, else 10 s.
+Result<std::chrono::milliseconds> read_daemon_timeout(const mercury_attach_options& in,
+                                                      Getenv getenv);
 
 // As a program has them that says nothing.
 void set_preset_terms(mercury_job_options& options);

@@ -591,7 +591,7 @@ class StackdTest(unittest.TestCase):
                 self.assertIn(f"${name} is not a variable of Mercury's; did you mean ${meant}?",
                               refused.stdout + refused.stderr)
         # Programs' own, tests', Kubernetes's for a service called mercury, and other people's.
-        others = {"MERCURY_SOCKET": "x", "MERCURY_RANK": "1", "MERCURY_WORKERS": "2", "MERCURY_SERVERS": "1",
+        others = {"MERCURY_SOCKET": "x", "MERCURY_DAEMON_TIMEOUT_MS": "x", "MERCURY_RANK": "1", "MERCURY_WORKERS": "2", "MERCURY_SERVERS": "1",
                   "MERCURY_ROLE": "worker", "MERCURY_RENDEZVOUS": "x", "MERCURY_SECRET": "x", "MERCURY_JOB": "x",
                   "MERCURY_SEEDS": "3", "MERCURY_PORT": "tcp://10.0.0.1:7470", "MERCURY_SERVICE_HOST": "10.0.0.1",
                   "MERCURY_PORT_7470_TCP_PORT": "7470", "MERCURY_OPTIONS": "x"}

@@ -2,7 +2,9 @@
 
 usage: daemon_test.py PACKAGE_FOLDER LIBRARY STACKD
 """
+import errno
 import os
+import signal
 import sys
 import unittest
 
@@ -39,6 +41,21 @@ class Modes(unittest.TestCase):
         for asked in ("auto", "daemon"):
             with self.assertRaises(mercurystack.MercuryError):
                 mercurystack.Context(asked)
+
+    def test_a_timeout_is_the_librarys_or_refused_by_its_name(self):
+        for good in (None, 0, 200, 2**31 - 1, -1):
+            mercurystack.Context("daemon", socket=self.daemon.socket, daemon_timeout_ms=good).close()
+        for bad, error in ((199, mercurystack.MercuryError), (-2, ValueError), (2**31, ValueError), (0.8, TypeError)):
+            with self.assertRaisesRegex(error, "daemon_timeout_ms"):
+                mercurystack.Context("daemon", socket=self.daemon.socket, daemon_timeout_ms=bad)
+
+    def test_a_program_gives_up_a_daemon_that_is_stopped(self):
+        with mercurystack.Context("daemon", socket=self.daemon.socket, daemon_timeout_ms=800) as context:
+            self.daemon.process.send_signal(signal.SIGSTOP)
+            self.addCleanup(self.daemon.process.send_signal, signal.SIGCONT)
+            with self.assertRaisesRegex(mercurystack.MercuryError, "stands still") as failed:
+                context.zeros(1000)
+            self.assertEqual(failed.exception.errno, errno.EPIPE)
 
     def test_a_sum_through_it(self):
         size = {"workers": 1, "servers": 1, "rendezvous": f"{self.address}:{daemons.UDP_PORT}"}

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <future>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ void expect_refused(Backend& backend, HostJob stale) {
 
 TEST(ClientBackend, NothingReachesTheNextJobInAClosedOnesSlotOfADaemon) {
   TestDaemon daemon;
-  Result<std::unique_ptr<Backend>> backend = client::make_daemon_backend(daemon.path());
+  Result<std::unique_ptr<Backend>> backend =
+      client::make_daemon_backend(daemon.path(), std::chrono::seconds(10));
   ASSERT_TRUE(backend);
   std::vector<HostJob> jobs;
   for (const uint32_t number : {1U, 2U}) {
@@ -60,7 +62,8 @@ TEST(ClientBackend, NothingReachesTheNextJobInAClosedOnesSlotOfADaemon) {
 // As long as the thread that reads has not seen it: what is asked meanwhile cannot be sent.
 TEST(ClientBackend, ADaemonThatEndsIsSaidToHaveGoneByWhoeverSeesItFirst) {
   TestDaemon daemon;
-  Result<std::unique_ptr<Backend>> backend = client::make_daemon_backend(daemon.path());
+  Result<std::unique_ptr<Backend>> backend =
+      client::make_daemon_backend(daemon.path(), std::chrono::seconds(10));
   ASSERT_TRUE(backend);
   auto opened = (*backend)->open_job(job_of_one(Role::kWorker, "test", Endpoint(), 1));
   ASSERT_TRUE(opened) << opened.error().message;

@@ -135,11 +135,12 @@ void StackDaemon::end(int signal) {
   pid_ = -1;
 }
 
-mercury_context* attach_daemon(const std::string& socket) {
+mercury_context* attach_daemon(const std::string& socket, int32_t timeout_ms) {
   mercury_attach_options options;
   mercury_attach_options_init(&options, sizeof options);
   options.mode = MERCURY_MODE_DAEMON;
   options.socket = socket.c_str();
+  options.daemon_timeout_ms = timeout_ms;
   mercury_context* context = nullptr;
   EXPECT_EQ(mercury_attach(&options, &context), 0) << mercury_last_error();
   return context;
@@ -180,7 +181,8 @@ RealJob::RealJob(Engines engines, Options options)
 
 mercury_context* RealJob::attach(int rank) const {
   if (engines_ == Engines::kEmbedded) return attach_embedded();
-  return attach_daemon(daemons_[static_cast<size_t>(rank) % daemons_.size()]->socket());
+  return attach_daemon(daemons_[static_cast<size_t>(rank) % daemons_.size()]->socket(),
+                       rank == 0 ? options_.first_timeout_ms : 0);
 }
 
 mercury_job_options RealJob::member_options() const {

@@ -52,7 +52,8 @@ class StackDaemon {
   pid_t stopped_ = -1;  // the engine's thread
 };
 
-mercury_context* attach_daemon(const std::string& socket);
+// `timeout_ms`: mercury_attach_options.daemon_timeout_ms.
+mercury_context* attach_daemon(const std::string& socket, int32_t timeout_ms = 0);
 mercury_context* attach_embedded(const std::string& listen = "");
 
 enum class Engines { kEmbedded, kDaemon };
@@ -69,6 +70,7 @@ class RealJob {
     std::string secret;
     std::string daemon_config;
     bool deterministic = false;
+    int32_t first_timeout_ms = 0;  // daemon_timeout_ms of who is attached where worker 0 is
   };
   explicit RealJob(Engines engines) : RealJob(engines, Options()) {}
   RealJob(Engines engines, Options options);

@@ -25,6 +25,15 @@ void declare_both(RealJob& job, std::vector<float>& mine, std::vector<float>& ot
   second.join();
 }
 
+// Within a second of when the daemon knows.
+void expect_logged(const StackDaemon& daemon, const std::string& words) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while (daemon.log().find(words) == std::string::npos) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << daemon.log();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 // A job of one worker: a sum comes back as it went.
 void expect_served(const StackDaemon& daemon, const RealJob& job, size_t numel) {
   mercury_context* context = attach_daemon(daemon.socket());
@@ -123,6 +132,57 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   job.detach(0);
   job.detach(1);
   daemon.engine_goes_on();
+  expect_served(daemon, job, kNumel);
+}
+
+// The other program says nothing: it has ten seconds.
+TEST(RealDaemon, ThatStandsStillIsLostSoonerToAProgramThatAsksForThat) {
+  constexpr size_t kNumel = 5000;
+  RealJob::Options options;
+  options.servers = 1;
+  options.first_timeout_ms = 800;
+  RealJob job(Engines::kDaemon, options);
+  StackDaemon& daemon = job.daemon(0);
+  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
+  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
+
+  daemon.stop();
+  const auto since = std::chrono::steady_clock::now();
+  const mercury_handle hasty = push_pull(job.job(0), 1);
+  const mercury_handle patient = push_pull(job.job(1), 1);
+  EXPECT_EQ(mercury_wait(job.job(0), hasty, MERCURY_FOREVER), -EPIPE);
+  EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
+  EXPECT_GE(std::chrono::steady_clock::now() - since, std::chrono::milliseconds(800));
+  EXPECT_EQ(mercury_wait(job.job(1), patient, 0), -ETIMEDOUT);
+  job.detach(0);
+  daemon.go_on();
+  const int outcome = mercury_wait(job.job(1), patient, kPatienceMs);
+  EXPECT_TRUE(outcome == 0 || outcome == -ECONNRESET)
+      << "what it pushed may have been read: " << outcome << ", " << mercury_last_error();
+  job.detach(1);
+  expect_served(daemon, job, kNumel);
+}
+
+// As its daemon says that it runs until it knows better, after about three seconds.
+TEST(RealDaemon, OfWhichAnEngineStandsStillIsNotLostSoonerThanItKnows) {
+  constexpr size_t kNumel = 5000;
+  RealJob::Options options;
+  options.servers = 1;
+  options.first_timeout_ms = 800;
+  RealJob job(Engines::kDaemon, options);
+  StackDaemon& daemon = job.daemon(0);
+  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
+  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
+
+  const mercury_handle lost = push_pull(job.job(0), 1);
+  const auto since = std::chrono::steady_clock::now();
+  daemon.stop_engine();
+  EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
+  EXPECT_GE(std::chrono::steady_clock::now() - since, std::chrono::seconds(2));
+  expect_logged(daemon, "engine 0 stands still");
+  job.detach(0);
+  daemon.engine_goes_on();
+  job.detach(1);
   expect_served(daemon, job, kNumel);
 }
 

@@ -111,18 +111,6 @@ TEST(ClientReasonCodes, EveryCodeThatACallReturnsHasAMeaningOfItsOwn) {
   EXPECT_STREQ(mercury_strerror(INT32_MIN), mercury_strerror(12345));
 }
 
-// Sets a variable while it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 TEST(ClientEnvironment, AMisspeltVariableIsNamedWithWhatWasMeant) {
   TestDaemon daemon;
   const Variable where("MERCURY_SOCKET", daemon.path().c_str());

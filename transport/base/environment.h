@@ -18,14 +18,23 @@ namespace mercury {
 
 // What programs read. A daemon's are in its table of keys, and begin with their
 // section.
-inline constexpr std::array<std::string_view, 14> kProgramVariables = {
-    "MERCURY_SOCKET",        "MERCURY_LISTEN",
-    "MERCURY_RATE",          "MERCURY_ROLE",
-    "MERCURY_RANK",          "MERCURY_WORKERS",
-    "MERCURY_SERVERS",       "MERCURY_RENDEZVOUS",
-    "MERCURY_JOB",           "MERCURY_SECRET",
-    "MERCURY_SECRET_FILE",   "MERCURY_PRELOAD_SOCKET",
-    "MERCURY_PRELOAD_RULES", "MERCURY_PRELOAD_ON_ERROR"};
+inline constexpr std::array<std::string_view, 15> kProgramVariables = {
+    "MERCURY_SOCKET",
+    "MERCURY_DAEMON_TIMEOUT_MS",
+    "MERCURY_LISTEN",
+    "MERCURY_RATE",
+    "MERCURY_ROLE",
+    "MERCURY_RANK",
+    "MERCURY_WORKERS",
+    "MERCURY_SERVERS",
+    "MERCURY_RENDEZVOUS",
+    "MERCURY_JOB",
+    "MERCURY_SECRET",
+    "MERCURY_SECRET_FILE",
+    "MERCURY_PRELOAD_SOCKET",
+    "MERCURY_PRELOAD_RULES",
+    "MERCURY_PRELOAD_ON_ERROR",
+};
 
 // Names, without values, of this process's variables that begin with MERCURY_.
 std::vector<std::string> mercury_variables();

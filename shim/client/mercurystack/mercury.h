@@ -38,7 +38,7 @@ extern "C" {
 /* Of this header; what mercury_version says is of the library. What a program built with 1.x uses
  * stays as it is as long as the library is libmercurystack.so.1 (docs/api.md, "Versions"). */
 #define MERCURY_VERSION_MAJOR 1
-#define MERCURY_VERSION_MINOR 0
+#define MERCURY_VERSION_MINOR 1
 #define MERCURY_VERSION_PATCH 0
 #define MERCURY_VERSION_NUMBER \
   (MERCURY_VERSION_MAJOR * 1000000 + MERCURY_VERSION_MINOR * 1000 + MERCURY_VERSION_PATCH)
@@ -80,6 +80,11 @@ typedef struct {
                                what waits, and peers may send at it. Contexts of one process that
                                listen at one address share it, and say the same; where several
                                processes, or addresses, use a link, say each one's part */
+  int32_t daemon_timeout_ms; /* daemon: it is given up (-EPIPE) when somebody waits for it, and it
+                               has answered nothing for so long, or up to a fifth longer. 200 or
+                               more, MERCURY_FOREVER: 24 days; 0 = $MERCURY_DAEMON_TIMEOUT_MS, then
+                               10000. With 800 the error comes within a second; so it does where a
+                               debugger or a busy core holds a daemon that is well */
 } mercury_attach_options;
 MERCURY_API int mercury_attach_options_init(mercury_attach_options *options, size_t size);
 
@@ -335,7 +340,7 @@ typedef void (*mercury_log)(int32_t level, const char *line, void *user);
  * any more. -EINVAL: no such level. */
 MERCURY_API int mercury_set_log(mercury_log log, void *user, int32_t level);
 
-MERCURY_API const char *mercury_version(void);    /* "1.0.0" */
+MERCURY_API const char *mercury_version(void);    /* "1.1.0" */
 MERCURY_API int mercury_version_number(void);     /* as MERCURY_VERSION_NUMBER */
 
 #ifdef __cplusplus
