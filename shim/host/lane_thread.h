@@ -118,7 +118,7 @@ class LaneThread {
   }
 
   void sleep() {
-    const bool quiet = lane_.exchange().park() && !lane_.engine().commands_waiting() &&
+    const bool quiet = lane_.exchange().park() && lane_.engine().commands_waiting() == 0 &&
                        lane_.port().prepare_sleep();
     if (quiet) {
       const uint64_t now_ns = monotonic_ns();

@@ -22,6 +22,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   made.lanes = plan.lanes;
   made.ipv6 = scenario.ipv6;
   made.frame_cost_ns = plan.frame_cost_ns;
+  made.command_cost_ns = plan.command_cost_ns;
   made.source_ports = plan.source_ports;
   HostConfig& config = made.host;
   SessionConfig& session = config.lane.engine.session;
@@ -99,7 +100,7 @@ void DisasterHost::ask(std::function<void()> call) {
 
 bool DisasterHost::lane_due(size_t lane, uint64_t local_ns) {
   Lane<sim::SimPort>& l = this->lane(lane);
-  return l.port().rx_waiting() || l.engine().commands_waiting() ||
+  return l.port().rx_waiting() || l.engine().commands_waiting() > 0 ||
          l.engine().next_deadline_ns() <= local_ns;
 }
 
@@ -133,7 +134,7 @@ uint64_t DisasterHost::next_due_ns(uint64_t now_ns) {
   uint64_t due_ns = std::min(control_due_ns_, clock_.network_ns(host().next_deadline_ns()));
   for (size_t i = 0; i < lanes(); ++i) {
     const bool waits =
-        stirred_ || lane(i).port().rx_waiting() || lane(i).engine().commands_waiting();
+        stirred_ || lane(i).port().rx_waiting() || lane(i).engine().commands_waiting() > 0;
     const uint64_t lane_ns =
         waits ? now_ns : clock_.network_ns(lane(i).engine().next_deadline_ns());
     due_ns = std::min(due_ns, std::max(lane_ns, free_ns(i)));

@@ -84,6 +84,12 @@ void draw_processors(Scenario& s, Random random) {
     const uint64_t cost_ns = 1 + random.below(most_ns);
     if (!one_is_slow || host == slow) s.hosts[host].frame_cost_ns = cost_ns;
   }
+  // As much as a pass may take of what is cold, or what a kernel that is asked makes of it.
+  if (!random.chance(0.5)) return;
+  const uint64_t most_command_ns = random.chance(0.8) ? 100'000 : 3 * kMs;
+  for (HostPlan& host : s.hosts) {
+    if (host.frame_cost_ns > 0) host.command_cost_ns = random.below(most_command_ns);
+  }
 }
 
 // From none to all that there may be, and mostly not the same on all hosts.

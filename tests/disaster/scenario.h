@@ -84,8 +84,9 @@ struct HostPlan {
   int64_t drift_ppm = 0;
   uint64_t clock_ns = 0;  // what its clock shows at the start
   uint32_t mtu_bytes = 1500;
-  uint64_t frame_cost_ns = 0;  // of an engine's time, for each frame received or sent
-  uint32_t source_ports = 1;   // of each engine
+  uint64_t frame_cost_ns = 0;    // of an engine's time, for each frame received or sent
+  uint64_t command_cost_ns = 0;  // and for each command of the control plane
+  uint32_t source_ports = 1;     // of each engine
   // What its sessions know of wire::Feature: all, or what an earlier release did.
   uint32_t features = ~uint32_t{0};
 };

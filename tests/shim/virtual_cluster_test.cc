@@ -297,6 +297,16 @@ TEST(Processor, FreeFramesNeverWait) {
   EXPECT_TRUE(processor.may_work(5, 100, 16));
 }
 
+TEST(Processor, PaysForCommandsAfterThePassThatCarriesThemOut) {
+  for (const uint64_t frame_cost_ns : {0U, 10U}) {
+    Processor processor(frame_cost_ns, 1000);
+    processor.worked(100, 2, 3);
+    EXPECT_EQ(processor.free_ns(), 100 + 2 * frame_cost_ns + 3000);
+    EXPECT_FALSE(processor.may_work(processor.free_ns() - 1, 0, 16));
+    EXPECT_TRUE(processor.may_work(processor.free_ns(), 0, 16));
+  }
+}
+
 TEST(Processor, PaysForWhatWaitsBeforeAPassAndForTheRestAfterIt) {
   Processor processor(10);
   EXPECT_TRUE(processor.may_work(100, 0, 16)) << "nothing waits: it may send";

@@ -66,6 +66,10 @@ class SpscRing {
       return shared_->head.load(std::memory_order_relaxed) ==
              shared_->tail.load(std::memory_order_acquire);
     }
+    size_t size() const noexcept {  // at least
+      return shared_->tail.load(std::memory_order_acquire) -
+             shared_->head.load(std::memory_order_relaxed);
+    }
     bool pop(T& out) noexcept {
       const size_t head = shared_->head.load(std::memory_order_relaxed);
       if (head == shared_->tail.load(std::memory_order_acquire)) return false;

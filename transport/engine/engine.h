@@ -188,7 +188,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     }
     return deadline;
   }
-  bool commands_waiting() const noexcept { return !commands_.empty(); }
+  size_t commands_waiting() const noexcept { return commands_.size(); }
   bool stopped() const noexcept { return stopped_; }
   // Whether events were put into their ring, or commands taken out of theirs, since the last call:
   // the control plane is to be woken.

@@ -49,6 +49,7 @@ struct VirtualHostConfig {
   // Of an engine's time, for each frame received or sent. Not under Look::kEveryHost, which would
   // have an engine look, as long as commands wait for it, that may not work yet.
   uint64_t frame_cost_ns = 0;
+  uint64_t command_cost_ns = 0;  // the same, for each command of the control plane
 };
 
 // What came of a visit to a host.
@@ -115,7 +116,7 @@ class VirtualHost {
   HostId id() const { return id_; }
   bool commands_waiting() const {  // for an engine
     for (size_t lane = 0; up() && lane < lanes(); ++lane) {
-      if (host_->lane(lane).engine().commands_waiting()) return true;
+      if (host_->lane(lane).engine().commands_waiting() > 0) return true;
     }
     return false;
   }
@@ -142,8 +143,9 @@ class VirtualHost {
       return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
     };
     const uint64_t before = frames();
+    const size_t commands = std::min<size_t>(lane.engine().commands_waiting(), kCommandsPerPass);
     const uint32_t work = lane.poll(local_ns);
-    processors_[number].worked(now_ns, frames() - before);
+    processors_[number].worked(now_ns, frames() - before, commands);
     return work;
   }
 
@@ -192,7 +194,7 @@ Status VirtualHost<P>::start() {
   // As a daemon's, whose next life finds them.
   host.lane.engine.reset_keys = {reset_key(life_ + 1), reset_key(life_)};
   ++life_;
-  processors_.assign(config_.lanes, Processor(config_.frame_cost_ns));
+  processors_.assign(config_.lanes, Processor(config_.frame_cost_ns, config_.command_cost_ns));
   host_ = std::make_unique<HostOf<P>>(std::move(parts), host, random_);
   if (host_->opened()) return {};
   return Error(Errc::kSystem, "too many hosts for this process's limit of open files");
@@ -204,7 +206,7 @@ uint64_t VirtualHost<P>::run(size_t number, uint64_t now_ns, bool one_pass, Visi
   const SimPort& port = *ports_[number];
   bool more = true;
   while (more && may_work(number, now_ns)) {
-    visit.reported = visit.reported || lane.engine().commands_waiting();
+    visit.reported = visit.reported || lane.engine().commands_waiting() > 0;
     const uint32_t work = pass(number, now_ns, now_ns);
     visit.work += work;
     // A pass that did less than any of its limits has left nothing.

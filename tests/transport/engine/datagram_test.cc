@@ -44,11 +44,11 @@ TEST(Datagrams, APassCarriesOutSoManyCommandsAtMost) {
   for (uint32_t i = 0; i < 2 * kCommandsPerPass; ++i) lab.a().send(Post{kToken, i, 100});
   const auto taken = [&] { return lab.a().service.acked.size(); };
   for (uint32_t pass = 1; pass <= 2; ++pass) {
-    EXPECT_TRUE(lab.a().engine.commands_waiting());
+    EXPECT_GT(lab.a().engine.commands_waiting(), 0U);
     EXPECT_GT(lab.a().poll(lab.network.now_ns()), 0U) << "the engine does not sleep over the rest";
     EXPECT_EQ(lab.a().service.posted, pass * kCommandsPerPass);
   }
-  EXPECT_FALSE(lab.a().engine.commands_waiting());
+  EXPECT_EQ(lab.a().engine.commands_waiting(), 0U);
   ASSERT_TRUE(lab.run([&] { return taken() == 2 * kCommandsPerPass; }));
 }
 
