@@ -608,11 +608,10 @@ class BadInputTest(unittest.TestCase):
         moving = ("handshakes", "queued_ranges", "sent_blocks")
         seen = {}
 
-        def at_rest(name):  # the gauges that are looked at are those that are returned: a PING may be sent meanwhile
-            seen[name] = self.held(name)
-            return not any(engine[gauge] for engine in seen[name]["engines"] for gauge in moving)
-        for name in names:
-            self.wait_for(lambda: at_rest(name), lambda: f"{name} holds {seen[name]}")
+        def at_rest():  # the gauges that are looked at are those that are returned: a PING may be sent meanwhile
+            seen.update({name: self.held(name) for name in names})
+            return not any(engine[gauge] for held in seen.values() for engine in held["engines"] for gauge in moving)
+        self.wait_for(at_rest, lambda: f"they hold {seen}")
         return seen
 
     def wait_until_held(self, before):
