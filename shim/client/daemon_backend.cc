@@ -230,8 +230,10 @@ Status DaemonBackend::greet() {
     if (!memory) return memory.error();
     channels_.push_back(std::make_unique<ClientChannel>(*memory));
   }
-  // A daemon that stands still takes no requests, and whoever waits to send one is not woken.
-  const timeval most{timeout_.count() / 1000, timeout_.count() % 1000 * 1000};
+  // A daemon that stands still takes no requests, and whoever waits to send one is not woken. Twice
+  // the time-out: by then the reader has decided.
+  const auto most_ms = 2 * timeout_.count();
+  const timeval most{most_ms / 1000, most_ms % 1000 * 1000};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
   const SignalBlock blocked;
   Result<std::thread> reader = start_thread([this] { read_replies(); });
@@ -244,15 +246,25 @@ Status DaemonBackend::greet() {
 // kAgain: none came for a tenth of the time-out. By poll, as SO_RCVTIMEO is rounded up to ticks of
 // the kernel: twelve tenths of 800 ms were more than a second.
 Result<attach::Packet> DaemonBackend::next_packet() {
-  const int tenth_ms = static_cast<int>(timeout_.count() / kTenths);
+  const auto tenth = timeout_ / kTenths;
   pollfd readable{socket_.get(), POLLIN, 0};
-  while (::poll(&readable, 1, tenth_ms) < 0 && errno == EINTR) {
+  for (bool stood_still = false;;) {
+    const auto since = Clock::now();
+    const int ready = ::poll(&readable, 1, static_cast<int>(tenth.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) std::this_thread::sleep_for(tenth);  // no poll where RLIMIT_NOFILE is 0
+    Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 1, attach::Wait::kNo);
+    if (packet || packet.error().code != Errc::kAgain) return packet;
+    if (ready > 0) continue;
+    // This process stood still itself, maybe with its daemon. Not twice in turn: on a busy core
+    // each tenth may be as late.
+    stood_still = !stood_still && Clock::now() - since > 2 * tenth;
+    if (!stood_still) return packet;
   }
-  return attach::receive_packet(socket_.get(), 1, attach::Wait::kNo);
 }
 
-// Tenths are counted as they are waited for: those in which this process stands still itself, with
-// or without the daemon, are none.
+// Tenths are counted as they are waited for: one in which this process stood still itself, with or
+// without the daemon, is none.
 void DaemonBackend::read_replies() {
   int unanswered = 0;
   for (;;) {

@@ -18,6 +18,8 @@ static_assert(offsetof(mercury_attach_options, socket) == 16);
 static_assert(offsetof(mercury_attach_options, listen) == 24);
 static_assert(offsetof(mercury_attach_options, rate) == 32);
 static_assert(offsetof(mercury_attach_options, daemon_timeout_ms) == 40);
+// Four bytes of padding follow, which say nothing in programs of today: a new one begins at 48.
+static_assert(sizeof(mercury_attach_options) == 48);
 static_assert(offsetof(mercury_job_options, name) == 8);
 static_assert(offsetof(mercury_job_options, secret) == 16);
 static_assert(offsetof(mercury_job_options, role) == 24);
