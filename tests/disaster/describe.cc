@@ -133,7 +133,7 @@ std::string describe(const Scenario& s) {
         << " source ports each, MTU " << host.mtu_bytes << ", starts at " << ms(host.start_ns)
         << ", control plane late by " << ms(host.control_delay_ns) << ", clock drifts "
         << host.drift_ppm << " ppm, a frame takes " << host.frame_cost_ns << " ns, a command "
-        << host.command_cost_ns;
+        << host.command_cost_ns << " ns";
     if (host.features != ~uint32_t{0}) out << ", an earlier release's features " << host.features;
     out << "\n";
   }

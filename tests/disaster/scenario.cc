@@ -84,7 +84,7 @@ void draw_processors(Scenario& s, Random random) {
     const uint64_t cost_ns = 1 + random.below(most_ns);
     if (!one_is_slow || host == slow) s.hosts[host].frame_cost_ns = cost_ns;
   }
-  // As much as a pass may take of what is cold, or what a kernel that is asked makes of it.
+  // As much as a pass may do of what is cold, or as a system call in it may last.
   if (!random.chance(0.5)) return;
   const uint64_t most_command_ns = random.chance(0.8) ? 100'000 : 3 * kMs;
   for (HostPlan& host : s.hosts) {

@@ -21,6 +21,7 @@ class Processor {
   // Whether the engine may do a pass now, in whose NIC `waiting` frames are, of which a pass takes
   // `burst`. If not: not before free_ns(), and then it is to be asked again.
   bool may_work(uint64_t now_ns, uint64_t waiting, uint64_t burst) {
+    if (frame_cost_ns_ == 0 && command_cost_ns_ == 0) return true;
     if (now_ns < free_ns_) return false;
     if (frame_cost_ns_ == 0 || paid_ > 0 || waiting == 0) return true;
     paid_ = std::min(waiting, burst);
