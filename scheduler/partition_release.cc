@@ -118,7 +118,10 @@ std::optional<uint32_t> PartitionRelease::waited_from(TensorIndex tensor) const 
 }
 
 bool PartitionRelease::drop(uint32_t& looks) noexcept {
-  for (; looks > 0 && !tensors_.empty(); --looks) tensors_.pop_back();
+  constexpr uint32_t kLooksToFree = 4;
+  for (; looks > 0 && !tensors_.empty(); looks -= std::min(looks, kLooksToFree)) {
+    tensors_.pop_back();
+  }
   return tensors_.empty();
 }
 

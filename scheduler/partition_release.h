@@ -56,7 +56,7 @@ class PartitionRelease {
   void stop() noexcept;
   // After stop(): the first partition that waited, and all behind it did.
   std::optional<uint32_t> waited_from(TensorIndex tensor) const noexcept;
-  // Gives memory back, that of `looks` tensors at most, which it counts down. True: of all.
+  // Gives its memory back, in steps: `looks` counts them down, four for a tensor. True: of all.
   bool drop(uint32_t& looks) noexcept;
 
  private:

@@ -337,7 +337,7 @@ Status Scheduler::share(JobSlot slot) {
 void Scheduler::remove_job(JobSlot slot) {
   if (!state_->has(slot)) return;
   JobNode& job = state_->jobs[slot.value];
-  for (uint32_t i = 0; job.members > 0; ++i) {  // mostly they have gone
+  for (uint32_t i = 0; job.members > 0 && i < state_->sessions.size(); ++i) {
     if (state_->sessions[i].present && state_->sessions[i].job == slot)
       remove_session(SessionSlot(i));
   }
@@ -366,7 +366,7 @@ void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
   state_->jobs[slot.value].unit_chunks = chunks;
   uint32_t left = state_->jobs[slot.value].members;
-  for (uint32_t i = 0; left > 0; ++i) {
+  for (uint32_t i = 0; left > 0 && i < state_->sessions.size(); ++i) {
     SessionNode& session = state_->sessions[i];
     if (!session.present || session.job != slot) continue;
     --left;

@@ -55,9 +55,9 @@ void outlive_signals() {
   for (int one : {SIGPIPE, SIGXFSZ, SIGHUP, SIGUSR1, SIGUSR2}) signal(one, SIG_IGN);
 }
 
-// glibc puts off merging what is freed in small pieces, until a large piece is freed: of a job with
-// tens of thousands of tensors that is a millisecond, in which its engine receives no frame.
-// Without these pieces apart (its fastbins) each is merged as it is freed.
+// glibc puts off merging most of what is freed in small pieces (its fastbins), until a large piece
+// is freed: of a job with tens of thousands of tensors that is a millisecond, in which its engine
+// receives no frame. Without fastbins each is merged as it is freed.
 void merge_what_is_freed_at_once() { ::mallopt(M_MXFAST, 0); }
 
 }  // namespace

@@ -24,6 +24,10 @@ namespace mercury {
 template <class T>
 class TensorTable {
  public:
+  TensorTable() = default;
+  TensorTable(const TensorTable&) = delete;
+  TensorTable& operator=(const TensorTable&) = delete;
+
   // (Inlined where it is called: it saves a contribution 13 instructions.)
   [[gnu::always_inline]] T* find(TensorId tensor) noexcept {
     if (places_.empty()) return nullptr;

@@ -37,6 +37,7 @@ constexpr uint32_t kChunkBytes = 64;
 constexpr uint64_t kPatienceMs = 1;
 constexpr uint64_t kLaterNs = 10'000'000;
 enum Slot : uint16_t { kReplacing, kOtherPolicy, kEnding, kImpatient, kLeaving, kMany, kPushing };
+constexpr char kLittleCredit[] = "bytescheduler:partition=1KB,credit=1KB,startup=10s";
 
 enum class Scene : uint8_t { kAll, kOperationsEnd, kManyTensors };
 
@@ -53,6 +54,7 @@ class ColdPass {
     const bool all = scene == Scene::kAll;
     if (all) serve_all();
     work(kLeaving, kTensors);
+    if (scene == Scene::kManyTensors) serve_many();
     for (uint16_t i = 0; i < kPrograms; ++i) work(kPushing + i, kPushed);
     submit(0, kTensors);
     while (good_ && exchange_.poll(0) > 0) {
@@ -68,12 +70,7 @@ class ColdPass {
       run(command::SetPolicy{JobSlot(kOtherPolicy), "wfbp"});
       run(command::RemoveJob{JobSlot(kEnding)});
     }
-    if (scene == Scene::kManyTensors) {
-      serve(kMany);
-      for (uint32_t tensor = 1; tensor < kTensors; ++tensor) declare(kMany, tensor, 1, nullptr);
-    } else {
-      run(command::RemoveJob{JobSlot(kLeaving)});
-    }
+    if (scene != Scene::kManyTensors) run(command::RemoveJob{JobSlot(kLeaving)});
     taken_ = counters_.get(Counter::kSubmissions);
   }
   // Whether so many were taken of what programs push, so many operations ended, and more is left.
@@ -83,13 +80,17 @@ class ColdPass {
            exchange_.next_deadline_ns() == 0;
   }
   GradientExchange& exchange() { return exchange_; }
-  // Each of them is about all tensors of a worker's job, or of a server's.
+  // Each of them is about all tensors of a worker's job, which wait for its credit, or of a
+  // server's.
   void command_many() {
-    run(command::SetPolicy{JobSlot(kLeaving), "bytescheduler"});
-    run(command::Refill{JobSlot(kLeaving)});
+    good_ = good_ && exchange_.usage().ranges == 0 && taken_ == kTensors;
     run(command::SetPolicy{JobSlot(kLeaving), "mercury"});
+    run(command::SetPolicy{JobSlot(kLeaving), kLittleCredit});
+    run(command::Refill{JobSlot(kLeaving)});
     declare(kLeaving, kTensors, 1, gradient_.data());  // the table is half full
+    run(command::FailJob{JobSlot(kLeaving), Errc::kPeerLost});
     run(command::RemoveJob{JobSlot(kLeaving)});
+    run(command::SetPolicy{JobSlot(kMany), "mercury"});
     run(command::SetPolicy{JobSlot(kMany), "wfbp"});
     run(command::ReplaceWorker{JobSlot(kMany), 0, 2});
     declare(kMany, kTensors, 1, nullptr);
@@ -130,6 +131,13 @@ class ColdPass {
     push(kEnding, 0, kChunks, 2);
     push(kEnding, 1, kChunks, 2);
     push(kImpatient, 0, kChunks);
+  }
+  // With a gate that knows all tensors; and the worker's job gets a credit.
+  void serve_many() {
+    serve(kMany);
+    for (uint32_t tensor = 1; tensor < kTensors; ++tensor) declare(kMany, tensor, 1, nullptr);
+    run(command::SetPolicy{JobSlot(kMany), "wfbp"});
+    run(command::SetPolicy{JobSlot(kLeaving), kLittleCredit});
   }
   void serve(Slot slot) {
     command::AddServerJob job;

@@ -110,6 +110,29 @@ TEST_F(ColdCommands, AWorkerIsReplaced) {
   EXPECT_GT(exchange_->next_deadline_ns(), 0U) << "and goes to sleep";
 }
 
+// Sessions close in any order, and each closes once; whoever ends a job closes what is left of it.
+TEST_F(ColdCommands, AJobThatEndsForgetsItsOwnSessionsAlone) {
+  constexpr uint16_t kWorkers = 5;
+  for (const std::vector<uint32_t>& closed :
+       {std::vector<uint32_t>{}, {2}, {0, 4}, {4, 3}, {1, 0}, {0, 1, 2, 3, 4}}) {
+    serve(1, JobSlot(0), 0, kWorkers);
+    serve(1, JobSlot(1), 10, kWorkers);
+    for (const uint32_t session : closed) {
+      exchange_->forget(SessionSlot(session));
+      exchange_->forget(SessionSlot(session));
+    }
+    EXPECT_EQ(exchange_->usage().sessions, 2 * kWorkers - closed.size());
+    std::optional<event::JobRemoved> removed;
+    for (uint16_t job = 0; job < 2; ++job) {
+      run(command::RemoveJob{JobSlot(job)});
+      EXPECT_EQ(exchange_->usage().sessions, job == 0 ? kWorkers : 0U);
+      removed.reset();
+      polls_until(removed);
+      EXPECT_EQ(removed->job, JobSlot(job));
+    }
+  }
+}
+
 class PolicyChanges : public ColdCommands {
  protected:
   static constexpr uint32_t kChunks = 5 * kPart;
@@ -126,6 +149,23 @@ class PolicyChanges : public ColdCommands {
     return polls;
   }
 };
+
+TEST_F(PolicyChanges, OfAJobThatEndsMeanwhileLeaveNothingToDo) {
+  both_push(0, kChunks / 2);
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  EXPECT_GT(polls_until_it_is_done(), 0U) << "a gate that knows all chunks";
+  run(command::SetPolicy{JobSlot(0), "mercury"});
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  exchange_->poll(0);  // one is drained, and one is taught
+  run(command::RemoveJob{JobSlot(0)});
+  std::optional<event::JobRemoved> removed;
+  polls_until(removed);
+  polls_until_it_is_done();
+  EXPECT_GT(exchange_->next_deadline_ns(), 0U);
+  serve(kChunks);  // in its place
+  both_push(0, 3);
+  EXPECT_EQ(exchange_->usage().ranges, 1U);
+}
 
 TEST_F(PolicyChanges, ToOneThatHoldsSumsBackWhileSomeAreComplete) {
   both_push(0, 9);

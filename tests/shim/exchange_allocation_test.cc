@@ -138,6 +138,37 @@ TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
   EXPECT_EQ(exchange_->usage().completions, kTensors - kCompletions);
 }
 
+// But for tensors that are pushed before they have followed their job: none here.
+TEST_F(ExchangeAllocation, NotForPushesOnceTensorsHaveFollowedAnotherPolicy) {
+  constexpr uint32_t kTensors = 100;
+  AttachedProgram& program = add_program(128, 128);
+  command::AddWorkerJob job;
+  job.workers = job.shards = 1;
+  job.channel = &program.engine;
+  run(job);
+  run(command::BindShard{JobSlot(0), 0, 0});
+  std::vector<float> memory(16);
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    command::AddTensor spec;
+    spec.tensor = TensorId(tensor);
+    spec.numel = memory.size();
+    spec.chunk_bytes = 64;
+    spec.data = reinterpret_cast<std::byte*>(memory.data());
+    run(spec);
+  }
+  run(command::SetPolicy{JobSlot(0), "bytescheduler:partition=1KB,credit=1KB,startup=0ns"});
+  while (exchange_->next_deadline_ns() == 0) exchange_->poll(0);
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    ASSERT_TRUE(program.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(tensor), tensor + 1}));
+  }
+  const uint64_t allocations = allocations_of([&] {
+    while (exchange_->poll(0) > 0) {
+    }
+  });
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_EQ(counters_.get(Counter::kSubmissions), kTensors);
+}
+
 TEST_F(ExchangeAllocation, NotForLostChunksThatFindNoRoomInTheScheduler) {
   constexpr uint32_t kChunks = 4 * kRanges;
   serve(1, kChunks);

@@ -80,27 +80,28 @@ class WorkerTest : public testing::Test {
     while (worker_.take_completion(done)) all.push_back(done.told);
     return all;
   }
-  Shard shard_of(uint32_t chunk) const {
-    const ChunkSpan first = ShardPlan(5, kChunks, 2).span(0);
+  Shard shard_of(uint32_t chunk, TensorId number = 5) const {
+    const ChunkSpan first = ShardPlan(number, kChunks, 2).span(0);
     return first.contains(ChunkIndex(chunk)) ? Shard(0) : Shard(1);
   }
   static ScheduledChunk scheduled(Round round, ChunkIndex chunk) {
     return {SessionSlot(10), kJob, {0, round, chunk}, 4, false};
   }
   // The sum of `chunk`: every element `value`.
-  bool deliver(uint32_t chunk, uint32_t round, float value, int32_t corrupt_byte = -1) {
+  bool deliver(uint32_t chunk, uint32_t round, float value, int32_t corrupt_byte = -1,
+               TensorId number = 5) {
     const uint32_t elems = chunk == kChunks - 1 ? 1000 - 64 * (kChunks - 1) : 64;
     std::vector<float> sum(elems, value);
     auto bytes = std::as_writable_bytes(std::span(sum));
     test::ChunkFrame header;
     header.type = kResultFrame;
     header.round = Round(round);
-    header.tensor = 5;
+    header.tensor = number;
     header.chunk = ChunkIndex(chunk);
     header.sender = 2;
     header.payload_crc = wire::crc32c(bytes);
     if (corrupt_byte >= 0) bytes[static_cast<size_t>(corrupt_byte)] ^= std::byte{1};
-    Worker::Share share{shard_of(chunk)};
+    Worker::Share share{shard_of(chunk, number)};
     return worker_.on_result(kJob, share, header, bytes);
   }
 

@@ -1,10 +1,13 @@
 // Worker: what is pushed again after a refill, and policies that release partitions under a credit.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "tests/shim/worker_fixture.h"
+#include "transport/base/random.h"
 
 namespace mercury {
 namespace {
@@ -133,6 +136,87 @@ TEST_F(WorkerTest, WhatWaitsAsPoliciesChangeOneAfterAnotherGoesOnce) {
   for (const auto& [chunk, count] : times)
     EXPECT_EQ(count, 1) << chunk.first << "," << chunk.second;
   EXPECT_FALSE(worker_.has_steps());
+}
+
+// Whatever comes between the steps of what policies and refills begin, of which each takes few.
+class ReleaseInAnyOrder : public WorkerTest {
+ protected:
+  static constexpr uint32_t kTensors = 6;
+  static TensorId number_of(uint32_t tensor) { return TensorId(5 + tensor); }
+  using Times = std::array<std::array<uint32_t, kChunks>, kTensors>;
+
+  // How often each chunk left. Most are acknowledged at once, some later, once or again.
+  void take(Random& random, Times& times, Round round) {
+    const TensorIndex tensor(static_cast<uint32_t>(random.below(kTensors)));
+    const ChunkIndex chunk(static_cast<uint32_t>(random.below(kChunks)));
+    if (times[tensor.value][chunk.value] > 0) worker_.on_acked(kJob, {tensor, round, chunk});
+    WorkerRange range;
+    while (worker_.take_range(range)) {
+      const ChunkSpan span = range.range.chunks;
+      for (uint32_t i = 0; i < span.count; ++i) {
+        ++times[range.range.tensor.value][span.at(i).value];
+        if (!random.chance(0.7)) continue;
+        worker_.on_acked(kJob, {range.range.tensor, range.range.round, span.at(i)});
+      }
+    }
+  }
+  void do_something(Random& random, bool refills) {
+    JobSlot gone;
+    uint32_t looks = static_cast<uint32_t>(random.below(4));
+    switch (random.below(refills ? 5 : 4)) {
+      case 0:
+        if (pushed_ < kTensors) submit(SubmitOp::kPushPull, 1, number_of(pushed_++));
+        break;
+      case 1:
+        worker_.set_policy(kJob, policies_[random.below(policies_.size())]);
+        break;
+      case 2:
+        worker_.begin_turns();
+        EXPECT_FALSE(worker_.take_removed(looks, gone));
+        break;
+      case 3:
+        worker_.begin_turns();
+        worker_.release(1);
+        break;
+      default:
+        worker_.refill(kJob);
+    }
+  }
+
+  const std::array<Policy, 4> policies_ = {
+      *parse_policy("mercury"), *parse_policy("wfbp"),
+      *parse_policy("p3:partition=1KB,credit=2KB,startup=0"),
+      *parse_policy("bytescheduler:partition=2KB,credit=2KB,startup=0")};
+  uint32_t pushed_ = 0;
+};
+
+TEST_F(ReleaseInAnyOrder, EveryChunkLeavesAndOnceUnlessItIsPushedAgain) {
+  for (uint32_t i = 1; i < kTensors; ++i) {
+    ASSERT_TRUE(worker_.add_tensor(tensor(number_of(i))).ok());
+  }
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const bool refills = random.chance(0.5);
+    Times times{};
+    for (pushed_ = 0; pushed_ < kTensors || random.chance(0.9);) {
+      do_something(random, refills);
+      take(random, times, Round(seed));
+    }
+    worker_.set_policy(kJob, policies_[0]);
+    while (worker_.has_steps()) {
+      take_step();
+      take(random, times, Round(seed));
+    }
+    for (uint32_t i = 0; i < kTensors; ++i) {
+      for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+        const uint32_t left = times[i][chunk];
+        ASSERT_TRUE(refills ? left >= 1 : left == 1) << i << ", chunk " << chunk << ": " << left;
+        ASSERT_TRUE(deliver(chunk, seed, 5.0F, -1, number_of(i)));
+      }
+    }
+    EXPECT_EQ(completions().size(), kTensors);
+  }
 }
 
 TEST_F(WorkerTest, AcknowledgementsOfWhatAnOlderCreditReleasedGiveNoneBack) {

@@ -87,6 +87,7 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
 Status Worker::add_tensor(const command::AddTensor& spec) {
   WorkerJob* job = find(spec.job);
   if (!job) return Error(Errc::kNotFound, "tensor for a job that is not here");
+  if (job->removed) return Error(Errc::kClosed, "tensor for a job that has ended");
   if (job->find(spec.tensor)) {
     return Error(Errc::kExists,
                  "tensor " + std::to_string(spec.tensor.value) + " is declared already");

@@ -8,8 +8,9 @@
 // and is not read again.
 //
 // Shape: a tensor's chunks are dealt to shards (scheduler/plan/plan.h); this engine has the shards
-// bound to it. Owner/thread: one engine. Allocates in add_* and bind, never in submit, prepare,
-// on_*. Paper: Mercury, TPDS 2023, section IV.C (Mercury worker).
+// bound to it. Owner/thread: one engine. Allocates in add_* and bind, never in prepare, on_*; in
+// submit where a tensor is pushed before it has followed its job to another credit. Paper: Mercury,
+// TPDS 2023, section IV.C (Mercury worker).
 #pragma once
 
 #include <cstdint>
@@ -161,12 +162,13 @@ class Worker {
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
   void withdraw(WorkerJob& job, const WorkerTensor& tensor) noexcept;
   void give_up_credit(WorkerJob& job, bool lets_go) noexcept;
-  static void begin_credit(WorkerJob& job);
+  void begin_credit(WorkerJob& job);
   bool has_room_for_ranges(const WorkerJob& job) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
-  void let_go_on(WorkerJob& job, uint32_t& looks) noexcept;
+  void follow_on(WorkerJob& job, uint32_t& looks) noexcept;
+  void let_go(const WorkerJob& job, WorkerTensor& tensor, uint32_t from) noexcept;
   static void drop_credits(WorkerJob& job, uint32_t& looks) noexcept;
   void refill_on(WorkerJob& job, uint32_t& looks) noexcept;
   void give_up_on(WorkerJob& job, uint32_t& looks) noexcept;

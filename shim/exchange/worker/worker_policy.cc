@@ -24,10 +24,14 @@ void Worker::set_policy(JobSlot slot, const Policy& policy) {
   if (policy.release == Policy::Release::kPartition) begin_credit(*job);
 }
 
-// Tensors come to it as they are pushed: a job may have tens of thousands.
+// Tensors follow one by one (take_removed), or as they are pushed: a job may have tens of
+// thousands.
 void Worker::begin_credit(WorkerJob& job) {
   job.partitions = std::make_unique<PartitionRelease>(job.policy);
   ++job.credits;
+  job.old_credits.reserve(job.old_credits.size() + 1);  // for when it is given up
+  job.not_followed = TensorIndex(0);
+  has_steps_ = true;
 }
 
 // What waits goes, tensor by tensor (take_removed), and nobody waits for what has gone.
@@ -35,7 +39,7 @@ void Worker::give_up_credit(WorkerJob& job, bool lets_go) noexcept {
   if (!job.partitions) return;
   job.partitions->stop();
   job.old_credits.push_back({job.credits, lets_go, std::move(job.partitions)});
-  if (lets_go) job.not_let_go = TensorIndex(0);
+  if (lets_go) job.not_followed = TensorIndex(0);
   has_steps_ = true;
 }
 

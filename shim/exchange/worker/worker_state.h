@@ -97,7 +97,7 @@ struct Worker::WorkerJob {
     Shard shard;
     SessionSlot session;
   };
-  // A credit that the job has given up, until its tensors have been let go of, step by step.
+  // A credit that the job has given up, until its tensors have followed, step by step.
   struct OldCredit {
     uint32_t number = 0;
     bool lets_go = false;  // what waited for it is queued; else it is pushed again, or not at all
@@ -111,10 +111,10 @@ struct Worker::WorkerJob {
   Errc failed = Errc::kOk;
   uint32_t life = 0;  // of all jobs here: its own number
   uint64_t chunks_moved = 0;
-  // Steps (worker_steps.cc): the next tensor that is to be let go of, and pushed again, how many of
-  // a failed job's have been given up, and whether they are to go.
+  // Steps (worker_steps.cc): the next tensor that is to follow the job's credit, and to be pushed
+  // again, how many of a failed job's have been given up, and whether they are to go.
   static constexpr TensorIndex kNoTensor{~uint32_t{0}};  // nor one that is declared later
-  TensorIndex not_let_go = kNoTensor;
+  TensorIndex not_followed = kNoTensor;
   TensorIndex not_refilled = kNoTensor;
   uint32_t given_up = 0;
   bool removed = false;
@@ -137,7 +137,7 @@ struct Worker::WorkerJob {
     return partitions != nullptr && tensor.credit == credits;
   }
   // What a tensor that is in flight waited for, that is to be let go of; null: for nothing.
-  const PartitionRelease* let_go(const WorkerTensor& tensor) const noexcept {
+  const PartitionRelease* waited_for(const WorkerTensor& tensor) const noexcept {
     if (!tensor.in_flight || tensor.credit == 0) return nullptr;
     for (const OldCredit& old : old_credits) {
       if (old.lets_go && old.number == tensor.credit) return old.partitions.get();
@@ -151,7 +151,7 @@ struct Worker::WorkerJob {
   bool has_steps() const noexcept {
     if (!old_credits.empty()) return true;
     if (failed != Errc::kOk) return removed || given_up < tensors.size();
-    return not_refilled.value < tensors.size();
+    return std::min(not_followed, not_refilled).value < tensors.size();
   }
   WorkerTensor* at(TensorIndex index) noexcept {
     return tensors.has(index) ? &tensors.at(index) : nullptr;

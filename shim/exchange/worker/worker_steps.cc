@@ -55,11 +55,10 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
     if (job == nullptr) continue;
     if (!found && !lacks_room_ && job->failed == Errc::kOk) {
       const size_t waiting = waiting_ranges();
-      let_go_on(*job, looks);
+      follow_on(*job, looks);
       refill_on(*job, looks);
       if (waiting_ranges() != waiting) first_to_refill_ = slot + 1;
     }
-    if (!found) drop_credits(*job, looks);
     if (!found && job->failed != Errc::kOk) give_up_on(*job, looks);
     if (!found && job->removed && job->tensors.size() == 0 && job->old_credits.empty()) {
       found = true;
@@ -71,30 +70,37 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
     const bool waits = job->failed == Errc::kOk && !job->held_up.empty();
     has_steps_ = has_steps_ || (job->has_steps() && !waits);
   }
+  for (const auto& job : jobs_) {  // nobody waits for it
+    if (job) drop_credits(*job, looks);
+  }
   return found;
 }
 
-void Worker::let_go_on(WorkerJob& job, uint32_t& looks) noexcept {
-  for (; looks > 0 && job.not_let_go.value < job.tensors.size(); ++job.not_let_go.value) {
-    WorkerTensor& tensor = job.tensors.at(job.not_let_go);
-    const PartitionRelease* const old = job.let_go(tensor);
+void Worker::follow_on(WorkerJob& job, uint32_t& looks) noexcept {
+  for (; looks > 0 && job.not_followed.value < job.tensors.size(); ++job.not_followed.value) {
+    WorkerTensor& tensor = job.tensors.at(job.not_followed);
+    const PartitionRelease* const old = job.waited_for(tensor);
     const auto from = old != nullptr ? old->waited_from(tensor.tensor_index) : std::nullopt;
     if (from && !has_room_for_ranges(job)) break;
     --looks;
-    if (!from) continue;
-    tensor.credit = 0;
-    for (const WorkerJob::Bound& shard : job.shards) {
-      const ChunkSpan share = tensor.shard_plan.span(shard.shard);
-      const ChunkIndex first = tensor.plan.span(shard.shard, *from).first;
-      queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
-    }
+    if (from) let_go(job, tensor, *from);
+    if (job.partitions && !job.partitions->has(tensor.tensor_index)) plan_partitions(job, tensor);
   }
-  if (job.not_let_go.value == job.tensors.size()) job.not_let_go = WorkerJob::kNoTensor;
+  if (job.not_followed.value == job.tensors.size()) job.not_followed = WorkerJob::kNoTensor;
+}
+
+void Worker::let_go(const WorkerJob& job, WorkerTensor& tensor, uint32_t from) noexcept {
+  tensor.credit = 0;
+  for (const WorkerJob::Bound& shard : job.shards) {
+    const ChunkSpan share = tensor.shard_plan.span(shard.shard);
+    const ChunkIndex first = tensor.plan.span(shard.shard, from).first;
+    queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
+  }
 }
 
 // Those of which nothing is to be let go any more.
 void Worker::drop_credits(WorkerJob& job, uint32_t& looks) noexcept {
-  const bool walks = job.failed == Errc::kOk && job.not_let_go != WorkerJob::kNoTensor;
+  const bool walks = job.failed == Errc::kOk && job.not_followed != WorkerJob::kNoTensor;
   while (looks > 0 && !job.old_credits.empty()) {
     WorkerJob::OldCredit& oldest = job.old_credits.front();
     if ((oldest.lets_go && walks) || !oldest.partitions->drop(looks)) return;
