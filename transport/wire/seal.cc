@@ -135,8 +135,8 @@ void FrameSeal::seal(uint64_t packet_number, std::span<const std::byte> header,
   const IMB_MGR* const library = keys_->library;
   const GcmNonce nonce = nonce_of(key, packet_number, piece);
   gcm_context_data context;
-  // What is authenticated begins with the header: the same as GMAC's first update, if it is of whole
-  // blocks, and 6 ns less.
+  // What is authenticated begins with the header: the same as GMAC's first update, if it is of
+  // whole blocks, and 6 ns less.
   static_assert(sizeof(DatagramHeader) % 16 == 0 && sizeof(PlainHeader) % 16 == 0);
   IMB_AES128_GCM_INIT(library, &key.expanded, &context, octets(nonce), octets(header.data()),
                       header.size());
