@@ -58,7 +58,9 @@ void outlive_signals() {
 // glibc puts off merging most of what is freed in small pieces (its fastbins), until a large piece
 // is freed: of a job with tens of thousands of tensors that is a millisecond, in which its engine
 // receives no frame. Without fastbins each is merged as it is freed.
-void merge_what_is_freed_at_once() { ::mallopt(M_MXFAST, 0); }
+void merge_what_is_freed_at_once() {
+  ::mallopt(M_MXFAST, 0);  // NOLINT(concurrency-mt-unsafe): there is one thread
+}
 
 }  // namespace
 
