@@ -135,55 +135,54 @@ TEST(RealDaemon, OfWhichAnEngineStandsStillIsLostToItsProgramsInTimeToo) {
   expect_served(daemon, job, kNumel);
 }
 
-// The other program says nothing: it has ten seconds.
-TEST(RealDaemon, ThatStandsStillIsLostSoonerToAProgramThatAsksForThat) {
-  constexpr size_t kNumel = 5000;
-  RealJob::Options options;
-  options.servers = 1;
-  options.first_timeout_ms = 800;
-  RealJob job(Engines::kDaemon, options);
-  StackDaemon& daemon = job.daemon(0);
-  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
-  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
+class HastyProgram : public ::testing::Test {
+ protected:
+  static constexpr size_t kNumel = 5000;
+  static RealJob::Options options() {
+    RealJob::Options options;
+    options.servers = 1;
+    options.first_timeout_ms = 800;
+    return options;
+  }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(declare_both(job_, mine_, other_)); }
 
-  daemon.stop();
+  RealJob job_{Engines::kDaemon, options()};
+  StackDaemon& daemon_ = job_.daemon(0);
+  std::vector<float> mine_ = std::vector<float>(kNumel, 1.0F);
+  std::vector<float> other_ = std::vector<float>(kNumel, 2.0F);
+};
+
+// The other program says nothing: it has ten seconds.
+TEST_F(HastyProgram, LosesADaemonThatStandsStillSoonerThanAnother) {
+  daemon_.stop();
   const auto since = std::chrono::steady_clock::now();
-  const mercury_handle hasty = push_pull(job.job(0), 1);
-  const mercury_handle patient = push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), hasty, MERCURY_FOREVER), -EPIPE);
+  const mercury_handle hasty = push_pull(job_.job(0), 1);
+  const mercury_handle patient = push_pull(job_.job(1), 1);
+  EXPECT_EQ(mercury_wait(job_.job(0), hasty, MERCURY_FOREVER), -EPIPE);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   EXPECT_GE(std::chrono::steady_clock::now() - since, std::chrono::milliseconds(800));
-  EXPECT_EQ(mercury_wait(job.job(1), patient, 0), -ETIMEDOUT);
-  job.detach(0);
-  daemon.go_on();
-  const int outcome = mercury_wait(job.job(1), patient, kPatienceMs);
+  EXPECT_EQ(mercury_wait(job_.job(1), patient, 0), -ETIMEDOUT);
+  job_.detach(0);
+  daemon_.go_on();
+  const int outcome = mercury_wait(job_.job(1), patient, kPatienceMs);
   EXPECT_TRUE(outcome == 0 || outcome == -ECONNRESET)
       << "what it pushed may have been read: " << outcome << ", " << mercury_last_error();
-  job.detach(1);
-  expect_served(daemon, job, kNumel);
+  job_.detach(1);
+  expect_served(daemon_, job_, kNumel);
 }
 
 // As its daemon says that it runs until it knows better, after about three seconds.
-TEST(RealDaemon, OfWhichAnEngineStandsStillIsNotLostSoonerThanItKnows) {
-  constexpr size_t kNumel = 5000;
-  RealJob::Options options;
-  options.servers = 1;
-  options.first_timeout_ms = 800;
-  RealJob job(Engines::kDaemon, options);
-  StackDaemon& daemon = job.daemon(0);
-  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
-  ASSERT_NO_FATAL_FAILURE(declare_both(job, mine, other));
-
-  const mercury_handle lost = push_pull(job.job(0), 1);
+TEST_F(HastyProgram, LosesOneOfWhichAnEngineStandsStillNoSoonerThanItKnows) {
+  const mercury_handle lost = push_pull(job_.job(0), 1);
   const auto since = std::chrono::steady_clock::now();
-  daemon.stop_engine();
-  EXPECT_EQ(mercury_wait(job.job(0), lost, kPatienceMs), -EPIPE);
+  daemon_.stop_engine();
+  EXPECT_EQ(mercury_wait(job_.job(0), lost, kPatienceMs), -EPIPE);
   EXPECT_GE(std::chrono::steady_clock::now() - since, std::chrono::seconds(2));
-  expect_logged(daemon, "engine 0 stands still");
-  job.detach(0);
-  daemon.engine_goes_on();
-  job.detach(1);
-  expect_served(daemon, job, kNumel);
+  expect_logged(daemon_, "engine 0 stands still");
+  job_.detach(0);
+  daemon_.engine_goes_on();
+  job_.detach(1);
+  expect_served(daemon_, job_, kNumel);
 }
 
 // What is given back may be another's at once, however long the kernel needs for it; what is given

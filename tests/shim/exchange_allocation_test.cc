@@ -58,6 +58,17 @@ class ExchangeAllocation : public testing::Test {
       run(command::BindWorker{JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})});
     }
   }
+  // Of the worker's job, of a chunk each.
+  void declare(uint32_t tensors) {
+    for (uint32_t tensor = 0; tensor < tensors; ++tensor) {
+      command::AddTensor spec;
+      spec.tensor = TensorId(tensor);
+      spec.numel = gradient_.size();
+      spec.chunk_bytes = 64;
+      spec.data = reinterpret_cast<std::byte*>(gradient_.data());
+      run(spec);
+    }
+  }
   Taken push(uint16_t rank, uint32_t chunk, uint64_t now_ns) {
     test::ChunkFrame header;
     header.round = 1;
@@ -74,6 +85,7 @@ class ExchangeAllocation : public testing::Test {
     return allocations() - before;
   }
 
+  std::vector<float> gradient_ = std::vector<float>(16);
   const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
   FakeEngine host_;
   Counters counters_;
@@ -116,15 +128,7 @@ TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
   job.terms.quorum = 1;
   run(job);
   run(command::BindShard{JobSlot(0), 0, 0});
-  std::vector<float> memory(16);
-  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-    command::AddTensor spec;
-    spec.tensor = TensorId(tensor);
-    spec.numel = memory.size();
-    spec.chunk_bytes = 64;
-    spec.data = reinterpret_cast<std::byte*>(memory.data());
-    run(spec);
-  }
+  declare(kTensors);
   for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
     ASSERT_TRUE(program.client.submit({SubmitOp::kPushPull, 1, 0, TensorId(tensor), tensor + 1}));
   }
@@ -147,15 +151,7 @@ TEST_F(ExchangeAllocation, NotForPushesOnceTensorsHaveFollowedAnotherPolicy) {
   job.channel = &program.engine;
   run(job);
   run(command::BindShard{JobSlot(0), 0, 0});
-  std::vector<float> memory(16);
-  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-    command::AddTensor spec;
-    spec.tensor = TensorId(tensor);
-    spec.numel = memory.size();
-    spec.chunk_bytes = 64;
-    spec.data = reinterpret_cast<std::byte*>(memory.data());
-    run(spec);
-  }
+  declare(kTensors);
   run(command::SetPolicy{JobSlot(0), "bytescheduler:partition=1KB,credit=1KB,startup=0ns"});
   while (exchange_->next_deadline_ns() == 0) exchange_->poll(0);
   for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
