@@ -233,7 +233,7 @@ class Aggregator {
   // False: no such chunk, or not complete in that round.
   bool result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept;
 
-  // Of a job, in the order of declaration. Cold.
+  // Of a job, in the order of declaration.
   uint32_t tensor_count(JobSlot job) const noexcept;
   const AggregationTensor& tensor(JobSlot job, TensorIndex index) const noexcept;  // one it has
 

@@ -32,8 +32,8 @@ class PartitionRelease {
 
   explicit PartitionRelease(const Policy& policy);
 
-  // Before it is submitted first; of tens of thousands each may come as it is. `last_bytes` is the
-  // last partition's, the others have policy.partition_bytes.
+  // Before it is submitted first; in any order, and not all of a job's need come. `last_bytes` is
+  // the last partition's, the others have policy.partition_bytes.
   void add_tensor(TensorIndex tensor, uint32_t partitions, uint64_t last_bytes);
   bool has(TensorIndex tensor) const noexcept {
     return tensor.value < tensors_.size() && tensors_[tensor.value] != nullptr;

@@ -231,7 +231,8 @@ Status DaemonBackend::greet() {
     channels_.push_back(std::make_unique<ClientChannel>(*memory));
   }
   // A daemon that stands still takes no requests, and whoever waits to send one is not woken. Twice
-  // the time-out: by then the reader has decided.
+  // the time-out: by then the reader has decided, but on a core so busy that its tenths take
+  // longer.
   const auto most_ms = 2 * timeout_.count();
   const timeval most{most_ms / 1000, most_ms % 1000 * 1000};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);

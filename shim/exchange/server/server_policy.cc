@@ -48,7 +48,7 @@ void Server::take_next_gate(ServerJob& job, GateChange& change) {
   job.gate = std::move(change.next);
 }
 
-// A job may have tens of thousands of tensors: it takes turns, too.
+// Its memory goes in steps, too: a job may have tens of thousands of tensors.
 void Server::drop_gate(std::unique_ptr<ForwardGate> gate) {
   if (!gate) return;
   dropped_gates_.push_back(std::move(gate));

@@ -43,7 +43,7 @@ struct Worker::WorkerTensor {
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
   // By which number of the job's credits the last push is released; 0: by none. And its partitions
-  // under that one.
+  // under that one, until the tensor has followed its job to another.
   uint32_t credit = 0;
   PartitionPlan plan;
   ChunkSet summed;
