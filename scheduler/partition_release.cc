@@ -5,11 +5,14 @@
 
 namespace mercury {
 
-PartitionRelease::PartitionRelease(const Policy& policy)
+PartitionRelease::PartitionRelease(const Policy& policy, size_t tensors)
     : partition_bytes_(policy.partition_bytes),
       credit_bytes_(policy.credit_bytes),
       startup_ns_(policy.startup_ns),
-      by_priority_(policy.order == Policy::Order::kPriority) {}
+      by_priority_(policy.order == Policy::Order::kPriority) {
+  tensors_.reserve(tensors);
+  waiting_.reserve(tensors);
+}
 
 void PartitionRelease::add_tensor(TensorIndex index, uint32_t partitions, uint64_t last_bytes) {
   if (tensors_.size() <= index.value) tensors_.resize(index.value + 1);
@@ -32,8 +35,8 @@ void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
   t.next = 0;
   // 2^48 submissions would take longer than the machine lives.
   const uint64_t rank = uint64_t{by_priority_ ? priority : uint16_t{0}} << 48 | arrivals_++;
-  waiting_.push_back({rank, tensor});
-  std::push_heap(waiting_.begin(), waiting_.end());
+  waiting_.emplace_back();
+  settle(waiting_.size() - 1, {rank, tensor});
   if (!starting_) due_ns_ = 0;
 }
 
@@ -44,8 +47,7 @@ void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
     starting_ = false;
   }
   if (t.next < t.missing.size()) {
-    std::erase_if(waiting_, [tensor](const Waiting& one) { return one.tensor == tensor; });
-    std::make_heap(waiting_.begin(), waiting_.end());
+    take_out(t.place);
     t.next = static_cast<uint32_t>(t.missing.size());
   }
   for (uint32_t partition = 0; partition < t.missing.size(); ++partition) {
@@ -54,6 +56,32 @@ void PartitionRelease::withdraw(TensorIndex tensor) noexcept {
     }
   }
   if (!starting_) due_ns_ = waiting_.empty() ? kNever : 0;
+}
+
+// To where it belongs, by way of `place`, whose own is elsewhere.
+void PartitionRelease::settle(size_t place, const Waiting& one) noexcept {
+  for (size_t parent = 0; place > 0; place = parent) {
+    parent = (place - 1) / 2;
+    if (waiting_[parent].rank <= one.rank) break;
+    put(place, waiting_[parent]);
+  }
+  for (size_t child = 0; (child = 2 * place + 1) < waiting_.size(); place = child) {
+    if (child + 1 < waiting_.size() && waiting_[child + 1].rank < waiting_[child].rank) ++child;
+    if (one.rank <= waiting_[child].rank) break;
+    put(place, waiting_[child]);
+  }
+  put(place, one);
+}
+
+void PartitionRelease::put(size_t place, const Waiting& one) noexcept {
+  waiting_[place] = one;
+  at(one.tensor).place = static_cast<uint32_t>(place);
+}
+
+void PartitionRelease::take_out(size_t place) noexcept {
+  const Waiting last = waiting_.back();
+  waiting_.pop_back();
+  if (place < waiting_.size()) settle(place, last);
 }
 
 bool PartitionRelease::fits() const noexcept {
@@ -67,8 +95,7 @@ void PartitionRelease::start(uint64_t now_ns) noexcept {
   TensorPartitions& t = at(tensor);
   start_ = {tensor, t.next++};
   if (t.next == t.missing.size()) {
-    std::pop_heap(waiting_.begin(), waiting_.end());
-    waiting_.pop_back();
+    take_out(t.place);
   }
   unacknowledged_bytes_ += bytes_of(tensor, start_.partition);
   ready_ns_ = now_ns + startup_ns_;

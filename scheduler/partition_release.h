@@ -7,11 +7,13 @@
 // comes first, first-in first-out inside a priority; what has begun its start-up is not overtaken.
 //
 // Units: bytes are nominal, whole partitions as the policy has them, although this engine may hold
-// a part of each. Owner/thread: one engine. Pure: no clock. Allocates in add_tensor only.
+// a part of each. Owner/thread: one engine. Pure: no clock. Allocates in add_tensor only,
+// and nothing else takes longer the more tensors there are but by the logarithm of those that wait.
 // Paper: ByteScheduler, SOSP 2019, section 4.2 (credit); Mercury, TPDS 2023, section III.A
 // (start-up).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,7 +32,8 @@ class PartitionRelease {
     uint32_t partition = 0;
   };
 
-  explicit PartitionRelease(const Policy& policy);
+  // With room for tensors with indices below `tensors`; for more it is made as they come.
+  PartitionRelease(const Policy& policy, size_t tensors);
 
   // Before it is submitted first; in any order, and not all of a job's need come. `last_bytes` is
   // the last partition's, the others have policy.partition_bytes.
@@ -62,17 +65,20 @@ class PartitionRelease {
  private:
   struct TensorPartitions {
     uint32_t next = 0;              // partitions from here on wait
+    uint32_t place = 0;             // in waiting_, if some do
     std::vector<uint32_t> missing;  // chunks to be acknowledged, by partition
     uint64_t last_bytes = 0;
   };
   struct Waiting {
     uint64_t rank = 0;  // priority, then arrival
     TensorIndex tensor;
-    bool operator<(const Waiting& other) const noexcept { return rank > other.rank; }
   };
   uint64_t bytes_of(TensorIndex tensor, uint32_t partition) const noexcept;
   bool fits() const noexcept;
   void start(uint64_t now_ns) noexcept;
+  void settle(size_t place, const Waiting& one) noexcept;
+  void put(size_t place, const Waiting& one) noexcept;
+  void take_out(size_t place) noexcept;
   TensorPartitions& at(TensorIndex tensor) noexcept { return *tensors_[tensor.value]; }
 
   const uint64_t partition_bytes_;
@@ -80,7 +86,7 @@ class PartitionRelease {
   const uint64_t startup_ns_;
   const bool by_priority_;
   std::vector<std::unique_ptr<TensorPartitions>> tensors_;  // null: it was not added
-  std::vector<Waiting> waiting_;                            // a heap: the first is the most urgent
+  std::vector<Waiting> waiting_;                            // a heap: the lowest rank is the first
   uint64_t arrivals_ = 0;
   uint64_t unacknowledged_bytes_ = 0;  // released or starting
   uint64_t due_ns_ = kNever;

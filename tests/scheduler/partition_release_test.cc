@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,7 +33,7 @@ void acknowledge(PartitionRelease& release, Pair partition) {
 }
 
 TEST(PartitionRelease, KeepsWithinTheCredit) {
-  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=30KB,startup=0"));
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=30KB,startup=0"), 0);
   release.add_tensor(0, 5, 10'000);
   EXPECT_EQ(release.due_ns(), kNever);
   release.submit(0, 7);
@@ -45,7 +50,7 @@ TEST(PartitionRelease, KeepsWithinTheCredit) {
 }
 
 TEST(PartitionRelease, LetsOnePartitionGoWhateverTheCredit) {
-  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
+  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"), 0);
   release.add_tensor(0, 2, 4'000);
   release.submit(0, 0);
   EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}}));
@@ -54,7 +59,7 @@ TEST(PartitionRelease, LetsOnePartitionGoWhateverTheCredit) {
 }
 
 TEST(PartitionRelease, CountsAShortLastPartitionAsWhatItIs) {
-  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=14KB,startup=0"));
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=14KB,startup=0"), 0);
   release.add_tensor(0, 2, 4'000);
   release.add_tensor(1, 1, 1);
   release.submit(0, 0);
@@ -63,7 +68,7 @@ TEST(PartitionRelease, CountsAShortLastPartitionAsWhatItIs) {
 }
 
 TEST(PartitionRelease, TakesTheMostUrgentThenTheFirst) {
-  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
+  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"), 0);
   for (uint32_t i = 0; i < 3; ++i) release.add_tensor(TensorIndex(i), 2, 10'000);
   release.submit(2, 5);
   release.submit(0, 5);
@@ -77,7 +82,7 @@ TEST(PartitionRelease, TakesTheMostUrgentThenTheFirst) {
 }
 
 TEST(PartitionRelease, TakesTheFirstWhereOrderIsFifo) {
-  PartitionRelease release(policy("p3:partition=10KB,credit=1MB,startup=0,order=fifo"));
+  PartitionRelease release(policy("p3:partition=10KB,credit=1MB,startup=0,order=fifo"), 0);
   release.add_tensor(0, 2, 10'000);
   release.add_tensor(1, 1, 10'000);
   release.submit(0, 5);
@@ -86,7 +91,7 @@ TEST(PartitionRelease, TakesTheFirstWhereOrderIsFifo) {
 }
 
 TEST(PartitionRelease, StartsOneAfterAnother) {
-  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"), 0);
   release.add_tensor(0, 2, 10'000);
   release.submit(0, 1);
   EXPECT_TRUE(released(release, 1000).empty());
@@ -101,7 +106,7 @@ TEST(PartitionRelease, StartsOneAfterAnother) {
 }
 
 TEST(PartitionRelease, WithdrawsWhatWaitsAndWhatStarts) {
-  PartitionRelease release(policy("p3:partition=10KB,credit=20KB,startup=100ns"));
+  PartitionRelease release(policy("p3:partition=10KB,credit=20KB,startup=100ns"), 0);
   for (uint32_t i = 0; i < 3; ++i) release.add_tensor(TensorIndex(i), 2, 10'000);
   for (uint32_t tensor = 0; tensor < 3; ++tensor) release.submit(TensorIndex(tensor), 0);
   EXPECT_TRUE(released(release, 0).empty());
@@ -131,8 +136,44 @@ TEST(PartitionRelease, WithdrawsWhatWaitsAndWhatStarts) {
   EXPECT_EQ(release.due_ns(), kNever);
 }
 
+// Against a set in order: whichever is withdrawn, those that are left come in the order that they
+// would have had.
+TEST(PartitionRelease, KeepsTheOrderOfWhatIsLeft) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 generator(seed);
+    const auto below = [&generator](uint32_t n) { return static_cast<uint32_t>(generator() % n); };
+    const uint32_t tensors = 1 + below(64);
+    PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"), below(64));
+    for (uint32_t i = 0; i < tensors; ++i) release.add_tensor(TensorIndex(i), 1, 10'000);
+    std::set<std::tuple<uint16_t, uint32_t, uint32_t>> wait;  // priority, arrival, tensor
+    std::vector<std::optional<uint16_t>> priority_of(tensors);
+    std::vector<uint32_t> arrival_of(tensors);
+    for (uint32_t step = 0; step < 500; ++step) {
+      const uint32_t tensor = below(tensors);
+      std::optional<uint16_t>& priority = priority_of[tensor];
+      if (!priority) {
+        priority = static_cast<uint16_t>(below(8));
+        arrival_of[tensor] = step;
+        wait.emplace(*priority, step, tensor);
+        release.submit(TensorIndex(tensor), *priority);
+      } else if (below(2) == 0) {
+        wait.erase({*priority, arrival_of[tensor], tensor});
+        priority.reset();
+        release.withdraw(TensorIndex(tensor));
+      } else {
+        const uint32_t first = std::get<2>(*wait.begin());
+        wait.erase(wait.begin());
+        priority_of[first].reset();
+        ASSERT_EQ(released(release, 0), (std::vector<Pair>{{first, 0}})) << "step " << step;
+        acknowledge(release, {first, 0});
+      }
+    }
+  }
+}
+
 TEST(PartitionRelease, SaysWhatWaitedOrStartedWhenItStops) {
-  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"), 0);
   uint32_t tensors = 0;
   for (uint32_t partitions : {3U, 2U, 1U, 0U}) {
     release.add_tensor(TensorIndex(tensors++), partitions, 10'000);

@@ -138,6 +138,26 @@ TEST_F(WorkerTest, WhatWaitsAsPoliciesChangeOneAfterAnotherGoesOnce) {
   EXPECT_FALSE(worker_.has_steps());
 }
 
+TEST_F(WorkerTest, ATensorThatComesToACreditTakesFourSteps) {
+  constexpr uint32_t kTensors = 400;
+  for (uint32_t i = 1; i < kTensors; ++i) {
+    ASSERT_TRUE(worker_.add_tensor(tensor(TensorId(100 + i))).ok());
+  }
+  const auto passes = [this](const char* policy) {
+    worker_.set_policy(kJob, *parse_policy(policy));
+    uint32_t count = 0;
+    for (JobSlot gone; worker_.has_steps(); ++count) {
+      uint32_t looks = 100;
+      EXPECT_FALSE(worker_.take_removed(looks, gone));
+    }
+    return count;
+  };
+  EXPECT_EQ(passes("p3:partition=1KB,credit=2KB,startup=0"), kTensors * 4 / 100);
+  // Nothing waits: they follow, one a step, and then go from the credit that is given up. One more
+  // finds nothing left.
+  EXPECT_EQ(passes("mercury"), kTensors / 100 + kTensors * 4 / 100 + 1);
+}
+
 // Whatever comes between the steps of what policies and refills begin, of which each takes few.
 class ReleaseInAnyOrder : public WorkerTest {
  protected:

@@ -27,7 +27,7 @@ void Worker::set_policy(JobSlot slot, const Policy& policy) {
 // Tensors follow one by one (take_removed), or as they are pushed: a job may have tens of
 // thousands.
 void Worker::begin_credit(WorkerJob& job) {
-  job.partitions = std::make_unique<PartitionRelease>(job.policy);
+  job.partitions = std::make_unique<PartitionRelease>(job.policy, job.tensors.size());
   ++job.credits;
   job.old_credits.reserve(job.old_credits.size() + 1);  // for when it is given up
   job.not_followed = TensorIndex(0);

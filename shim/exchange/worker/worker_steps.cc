@@ -9,7 +9,9 @@
 namespace mercury {
 namespace {
 
-// In looks at tensors that nothing waits for: to free one, and to copy 4,096 bits of its sets.
+// In looks at tensors that nothing waits for: to add one to a credit, which allocates, to free one,
+// and to copy 4,096 bits of its sets.
+constexpr uint32_t kLooksToAdd = 4;
 constexpr uint32_t kLooksToFree = 16;
 constexpr uint32_t kChunksPerLook = 4096;
 
@@ -84,7 +86,9 @@ void Worker::follow_on(WorkerJob& job, uint32_t& looks) noexcept {
     if (from && !has_room_for_ranges(job)) break;
     --looks;
     if (from) let_go(job, tensor, *from);
-    if (job.partitions && !job.partitions->has(tensor.tensor_index)) plan_partitions(job, tensor);
+    if (!job.partitions || job.partitions->has(tensor.tensor_index)) continue;
+    plan_partitions(job, tensor);
+    looks -= std::min(looks, kLooksToAdd - 1);
   }
   if (job.not_followed.value == job.tensors.size()) job.not_followed = WorkerJob::kNoTensor;
 }
