@@ -50,6 +50,7 @@ Status check_variables() {
 }
 
 const char* environment(const char* name) { return std::getenv(name); }
+const char* no_variable(const char*) { return nullptr; }
 
 std::string or_environment(const char* value, const char* variable, const char* fallback) {
   if (value && *value) return value;
@@ -75,6 +76,8 @@ Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& opti
     }
   }
   mode = MERCURY_MODE_EMBEDDED;
+  const auto said = mercury::client::read_daemon_timeout(options, no_variable);
+  if (!said) return said.error();
   return mercury::client::make_embedded_backend(
       or_environment(options.listen, "MERCURY_LISTEN", ""),
       or_environment(options.rate, "MERCURY_RATE", ""));

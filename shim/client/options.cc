@@ -176,8 +176,10 @@ Result<std::chrono::milliseconds> read_daemon_timeout(const mercury_attach_optio
   if (said == MERCURY_FOREVER) return std::chrono::milliseconds(INT32_MAX);
   if (said >= kLeastDaemonTimeoutMs) return std::chrono::milliseconds(said);
   if (said != 0) {
-    return out_of_range("mercury_attach_options.daemon_timeout_ms", said, kLeastDaemonTimeoutMs,
-                        INT32_MAX);
+    Error error = out_of_range("mercury_attach_options.daemon_timeout_ms", said,
+                               kLeastDaemonTimeoutMs, INT32_MAX);
+    error.message += ", MERCURY_FOREVER, or 0 (unsaid)";
+    return error;
   }
   const auto set =
       read_number(getenv, "MERCURY_DAEMON_TIMEOUT_MS", kLeastDaemonTimeoutMs, INT32_MAX);

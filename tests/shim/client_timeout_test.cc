@@ -1,5 +1,9 @@
 // After how long without an answer a program gives its daemon up: what it may ask for, and that it
 // has it. client_lifecycle_test counts what one has that asks for nothing.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -45,15 +49,18 @@ void expect_refused(const TestDaemon& daemon, int32_t timeout_ms, const std::str
   mercury_detach(context);
 }
 
+std::string refusal_of(int32_t bad) {
+  return "mercury_attach_options.daemon_timeout_ms is " + std::to_string(bad) +
+         ", must be 200 to 2147483647, MERCURY_FOREVER, or 0 (unsaid)";
+}
+
 TEST(ClientTimeoutOptions, ANumberIsInRangeOrRefusedByItsName) {
   TestDaemon daemon;
   for (const int32_t good : {0, 200, 800, INT32_MAX, MERCURY_FOREVER}) {
     expect_accepted(daemon, good);
   }
   for (const int32_t bad : {1, 199, -2, INT32_MIN}) {
-    expect_refused(daemon, bad,
-                   "mercury_attach_options.daemon_timeout_ms is " + std::to_string(bad) +
-                       ", must be 200 to 2147483647");
+    expect_refused(daemon, bad, refusal_of(bad));
   }
 }
 
@@ -83,6 +90,9 @@ TEST(ClientTimeoutOptions, AnEmbeddedProgramDoesNotReadTheVariable) {
   mercury_context* context = nullptr;
   EXPECT_EQ(mercury_attach(&options, &context), 0) << mercury_last_error();
   mercury_detach(context);
+  options.daemon_timeout_ms = 199;  // a mistake all the same
+  EXPECT_EQ(mercury_attach(&options, &context), -EINVAL);
+  EXPECT_EQ(std::string(mercury_last_error()), refusal_of(199));
 }
 
 // Its struct was shorter, and what lies behind it is no time-out.
@@ -188,6 +198,37 @@ TEST_F(ClientTimeout, ADaemonThatAnswersIsWaitedForHoweverLong) {
   }
   daemon_->hold(false);
   EXPECT_EQ(mercury_wait(hasty_job_, hasty, kGenerousMs), 0) << mercury_last_error();
+}
+
+// This whole process, daemon and all, as where a virtual machine is moved.
+void stand_still(unsigned seconds) {
+  const pid_t self = ::getpid();
+  const pid_t other = ::fork();
+  ASSERT_GE(other, 0);
+  if (other == 0) {
+    ::kill(self, SIGSTOP);
+    ::sleep(seconds);
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+}
+
+TEST_F(ClientTimeout, WhoStoodStillItselfDoesNotGiveItsDaemonUp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // whoever started this one should not see it
+  const auto run = [this] {
+    ASSERT_NO_FATAL_FAILURE(attach_hasty(800));
+    daemon_->hold(true);
+    const mercury_handle hasty = pushed_by(hasty_job_);
+    while (daemon_->questions() == 0) {
+      ASSERT_EQ(mercury_wait(hasty_job_, hasty, 20), -ETIMEDOUT);
+    }
+    ASSERT_NO_FATAL_FAILURE(stand_still(2));
+    daemon_->hold(false);
+    EXPECT_EQ(mercury_wait(hasty_job_, hasty, kGenerousMs), 0) << mercury_last_error();
+  };
+  EXPECT_EXIT(run(); ::_exit(HasFailure() ? 1 : 0), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
