@@ -97,8 +97,8 @@ class Worker {
   // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
   // becomes its completion; false: it was refused.
   bool submit(EngineChannel* channel, const Submission& submission) noexcept;
-  // Policies that release partitions: what is due now becomes ranges. Apart: a pass that has nothing
-  // of them should not pay for it.
+  // Policies that release partitions: what is due now becomes ranges. Apart: a pass that has
+  // nothing of them should not pay for it.
   [[gnu::noinline]] void release(uint64_t now_ns) noexcept;
   // When release() is worth a call; kNever for all other policies.
   uint64_t release_due_ns() const noexcept { return release_due_ns_; }
