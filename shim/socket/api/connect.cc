@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "shim/socket/api/address.h"
@@ -48,6 +49,7 @@ Endpoint named(Endpoint remote) {
 
 Way way_of(int fd, const Endpoint& remote, int address_family) {
   if (process().find(fd)) return Way::kIsConnected;
+  if (!process().undecided.may_be(fd)) return Way::kKernel;
   if (remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
   if (family != address_family || !process().settings.allows(remote)) return Way::kKernel;
@@ -56,8 +58,7 @@ Way way_of(int fd, const Endpoint& remote, int address_family) {
   if (family == AF_INET6 && remote.ip.is_v4() && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0) {
     return Way::kKernel;
   }
-  return process().undecided.overflowed() && process().undecided.may_be(fd) ? Way::kKernel
-                                                                            : Way::kMercury;
+  return Way::kMercury;
 }
 
 // A daemon that has just gone is often started again. Who went to the kernel meanwhile would come
@@ -130,5 +131,8 @@ int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
       if (done > 0) return kept.fail(done);
     }
   }
-  return sockets::libc().connect(fd, address, length);
+  const int rc = sockets::libc().connect(fd, address, length);
+  // It is the kernel's now. One that was refused may try again, and then be Mercury's.
+  if (rc == 0 || errno == EINPROGRESS || errno == EINTR) sockets::process().undecided.remove(fd);
+  return rc;
 }

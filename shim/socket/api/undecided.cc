@@ -29,10 +29,7 @@ void Undecided::registered(int epoll, int operation, int fd, const epoll_event* 
   }
   const QuietLock lock(mutex_);
   Registration* const slot = slot_for(*cookie, epoll, fd);
-  if (!slot) {
-    overflowed_.store(true, std::memory_order_relaxed);
-    return;
-  }
+  if (!slot) return remove(fd);
   if (operation == EPOLL_CTL_DEL || !event) {
     *slot = {};
   } else {

@@ -2,6 +2,9 @@
 // registration belongs to what is behind a descriptor, not to its number, so it is made again when
 // something else is put there.
 //
+// A socket of which not all registrations are known stays the kernel's: one that came to this
+// program in another way than by socket(), under this number, or waits where there was no room.
+//
 // Owner/thread: any thread. A number is a hint, checked before it counts: a socket may have been
 // closed, and its number be something else's.
 #pragma once
@@ -26,14 +29,12 @@ class Undecided {
   void remove(int fd) { set(fd, false); }
   // False: surely not one. Costs no call of the kernel.
   bool may_be(int fd) const {
-    return fd >= 0 && (static_cast<size_t>(fd) >= hints_.size() ||
-                       hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed));
+    return fd >= 0 && static_cast<size_t>(fd) < hints_.size() &&
+           hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
   }
 
-  // epoll_ctl() did this with it.
+  // epoll_ctl() did this with it. Where there is no room to note it, it is none any more.
   void registered(int epoll, int operation, int fd, const epoll_event* event);
-  // More were registered than there is room for: this socket must stay as it is.
-  bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
 
   // Takes `fd`, whose cookie this is, out of every epoll where it waits, and puts it back.
   void take_out(int fd, uint64_t cookie);
@@ -63,9 +64,10 @@ class Undecided {
   Registration* slot_for(uint64_t cookie, int epoll, int fd);
 
   QuietMutex mutex_;
-  std::atomic<bool> overflowed_{false};
   std::array<Registration, kMost> registrations_{};
-  std::array<std::atomic<bool>, 65536> hints_{};  // beyond, each may be one
+  // As many descriptors as Linux lets a process have (fs.nr_open) unless it is told otherwise.
+  // Never searched, so only what is used of it is touched.
+  std::array<std::atomic<bool>, 1 << 20> hints_{};
 };
 
 }  // namespace mercury::sockets
