@@ -63,13 +63,13 @@ Way way_of(int fd, const Endpoint& remote, int address_family) {
 
 // A daemon that has just gone is often started again. Who went to the kernel meanwhile would come
 // to the other host before it has heard that the last connections have ended.
-Asked ask_for_connection(const Request& request) {
+Asked ask_for_connection(const Request& request, OnSignal on_signal) {
   constexpr int kLookMs = 10;
   OwnProcess& own = process();
   const Settings& settings = own.settings;
-  if (settings.on_error == OnError::kFail) return own.ask(request);
+  if (settings.on_error == OnError::kFail) return own.ask(request, on_signal);
   while (true) {
-    Asked asked = own.daemon.ask(settings.path.data(), request);
+    Asked asked = own.daemon.ask(settings.path.data(), request, on_signal);
     const uint64_t lost_ns = own.daemon.lost_ns();
     const bool may_come_back =
         asked.error == ECONNREFUSED && lost_ns != 0 && now_ns() - lost_ns < settings.come_back_ns;
@@ -78,7 +78,23 @@ Asked ask_for_connection(const Request& request) {
   }
 }
 
-// 0: connected; an errno; or -1: by the kernel.
+bool waits(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) == 0;
+}
+
+// A connect() that a signal ends goes on without its caller, who may wait for it: the kernel's.
+int go_on_by_kernel(int fd, const sockaddr* address, socklen_t length) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const int rc = libc().connect(fd, address, length);
+  const int error = rc == 0 || errno != EINPROGRESS ? errno : EINTR;
+  ::fcntl(fd, F_SETFL, flags);
+  errno = error;
+  return rc;
+}
+
+// 0: connected; an errno; or -1: by the kernel. EINTR: it is not, and was not asked to be.
 int connect_by_mercury(int fd, int family, const Endpoint& remote) {
   OwnProcess& own = process();
   Request request;
@@ -86,7 +102,8 @@ int connect_by_mercury(int fd, int family, const Endpoint& remote) {
   request.remote = remote;
   request.local = kernel_name(fd).value_or(Endpoint{});
   request.priority = kernel_priority(fd, family);
-  Asked asked = ask_for_connection(request);
+  Asked asked = ask_for_connection(request, waits(fd) ? OnSignal::kGiveUp : OnSignal::kWaitOn);
+  if (asked.error == EINTR) return EINTR;
   if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   if (asked.reply.kind != ReplyKind::kConnected) return -1;
@@ -118,6 +135,7 @@ int mercury_bind(int fd, const sockaddr* address, socklen_t length) {
 }
 
 int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
+  bool interrupted = false;
   {
     sockets::ErrnoKept kept;
     const auto remote = sockets::endpoint_of(address, length);
@@ -128,10 +146,13 @@ int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
     if (way == sockets::Way::kMercury) {
       const int done = sockets::connect_by_mercury(fd, address->sa_family, sockets::named(*remote));
       if (done == 0) return 0;
-      if (done > 0) return kept.fail(done);
+      interrupted =
+          done == EINTR && sockets::process().settings.on_error == sockets::OnError::kKernel;
+      if (done > 0 && !interrupted) return kept.fail(done);
     }
   }
-  const int rc = sockets::libc().connect(fd, address, length);
+  const int rc = interrupted ? sockets::go_on_by_kernel(fd, address, length)
+                             : sockets::libc().connect(fd, address, length);
   // It is the kernel's now. One that was refused may try again, and then be Mercury's.
   if (rc == 0 || errno == EINPROGRESS || errno == EINTR) sockets::process().undecided.remove(fd);
   return rc;

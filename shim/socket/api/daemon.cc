@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -21,7 +22,9 @@ namespace mercury::sockets {
 namespace {
 
 // A daemon waits 3 s for another host's answer (SocketPolicy); one that takes longer is stopped.
-constexpr time_t kPatienceSeconds = 5;
+constexpr uint64_t kPatienceNs = 5'000'000'000;
+// A question takes a round trip between hosts; a signal that comes meanwhile can wait so long.
+constexpr uint64_t kMomentNs = 100'000'000;
 // So a program that connects often to a stopped daemon waits for a third of the time, not for all.
 constexpr uint64_t kSilenceNs = 10'000'000'000;
 
@@ -37,6 +40,7 @@ int moved_up(int fd) {
 }
 
 int why_not(int error) {
+  if (error == EINTR) return EINTR;
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) return EMFILE;
   if (error == EAGAIN) return ENETDOWN;  // its backlog is full
   return ECONNREFUSED;
@@ -63,13 +67,70 @@ bool is_stream_pair(int fd) {
          option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
 }
 
+void set_time_out(int fd, int option, uint64_t ns) {
+  const uint64_t us = ns / 1000 + 1;  // 0 would be for ever
+  const timeval time{.tv_sec = static_cast<time_t>(us / 1'000'000),
+                     .tv_usec = static_cast<suseconds_t>(us % 1'000'000)};
+  libc().setsockopt(fd, SOL_SOCKET, option, &time, sizeof time);
+}
+
+// Whether some signal has a handler that ends what waits. The kernel does not say which one came.
+bool some_handler_ends_waits() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) != 0) continue;
+    const bool has_handler = (action.sa_flags & SA_SIGINFO) != 0 ||
+                             (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+    if (has_handler && (action.sa_flags & SA_RESTART) == 0) return true;
+  }
+  return false;
+}
+
+// How long one question may wait: a call that a signal ends is made again for what is left.
+class AskingTime {
+ public:
+  explicit AskingTime(OnSignal on_signal) : on_signal_(on_signal) {}
+
+  // call(), which waits for as long as `option` of `fd` says: kPatienceNs.
+  template <class Call>
+  ssize_t have(int fd, int option, Call call) {
+    ssize_t rc;
+    bool shortened = false;
+    while ((rc = call()) < 0 && errno == EINTR && goes_on()) {
+      set_time_out(fd, option, end_ns_ - now_ns());
+      shortened = true;
+    }
+    const int error = errno;
+    if (shortened) set_time_out(fd, option, kPatienceNs);
+    errno = error == EAGAIN && interrupted_ ? EINTR : error;
+    return rc;
+  }
+
+ private:
+  // Else errno says why not.
+  bool goes_on() {
+    if (on_signal_ == OnSignal::kGiveUp && !interrupted_ && some_handler_ends_waits()) {
+      interrupted_ = true;
+      end_ns_ = std::min(end_ns_, begun_ns_ + kMomentNs);
+    }
+    if (now_ns() < end_ns_) return true;
+    errno = EAGAIN;
+    return false;
+  }
+
+  const OnSignal on_signal_;
+  const uint64_t begun_ns_ = now_ns();
+  uint64_t end_ns_ = begun_ns_ + kPatienceNs;
+  bool interrupted_ = false;
+};
+
 Asked failed(int error) {
   Asked asked;
   asked.error = error;
   return asked;
 }
 
-Asked receive(int fd) {
+Asked receive(int fd, AskingTime& time) {
   ReplyBytes bytes;
   iovec part{bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control;
@@ -78,10 +139,8 @@ Asked receive(int fd) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  ssize_t got;
-  do {
-    got = libc().recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got =
+      time.have(fd, SO_RCVTIMEO, [&] { return libc().recvmsg(fd, &message, MSG_CMSG_CLOEXEC); });
   if (got < 0) return failed(errno == EAGAIN ? ENETDOWN : why_not(errno));
   Asked asked;
   asked.end = take_descriptor(message);
@@ -110,19 +169,17 @@ int errno_in(const Reply& reply) {
                                                       : static_cast<int>(reply.value);
 }
 
-int DaemonLink::open(const char* path) {
+int DaemonLink::open(const char* path, OnSignal on_signal) {
   const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return why_not(errno);
-  const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
-  libc().setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  libc().setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) set_time_out(fd, option, kPatienceNs);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-  int rc;
-  do {
-    rc = libc().connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  } while (rc < 0 && errno == EINTR);
+  AskingTime time(on_signal);
+  const ssize_t rc = time.have(fd, SO_SNDTIMEO, [&] {
+    return libc().connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  });
   if (rc < 0) {
     const int why = why_not(errno);
     ::close(fd);
@@ -147,13 +204,12 @@ void DaemonLink::close() {
   fd_ = -1;
 }
 
-Asked DaemonLink::ask(const Request& request) {
+Asked DaemonLink::ask(const Request& request, OnSignal on_signal) {
   const RequestBytes bytes = encode(request);
-  ssize_t sent;
-  do {
-    sent = libc().send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  Asked asked = sent < 0 ? failed(why_not(errno)) : receive(fd_);
+  AskingTime time(on_signal);
+  const ssize_t sent = time.have(
+      fd_, SO_SNDTIMEO, [&] { return libc().send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); });
+  Asked asked = sent < 0 ? failed(why_not(errno)) : receive(fd_, time);
   if (asked.error != 0) close();
   return asked;
 }
@@ -182,14 +238,14 @@ void Daemon::give_back(DaemonLink link) {
   link.close();
 }
 
-Asked Daemon::ask(const char* path, const Request& request) {
+Asked Daemon::ask(const char* path, const Request& request, OnSignal on_signal) {
   if (now_ns() < silent_until_ns_.load(std::memory_order_relaxed)) return failed(ENETDOWN);
   DaemonLink link = take();
   const bool known = link.fd() >= 0;
   if (!known) {
-    if (const int error = link.open(path); error != 0) return failed(error);
+    if (const int error = link.open(path, on_signal); error != 0) return failed(error);
   }
-  Asked asked = link.ask(request);
+  Asked asked = link.ask(request, on_signal);
   if (asked.error == ENETDOWN) {
     silent_until_ns_.store(now_ns() + kSilenceNs, std::memory_order_relaxed);
   }

@@ -19,11 +19,16 @@ namespace mercury::sockets {
 
 struct Asked {
   // 0: answered. ECONNREFUSED: no daemon is there, or this program may not speak to it. ENETDOWN:
-  // it does not answer in time, or not as the protocol has it. EMFILE: out of descriptors.
+  // it does not answer in time, or not as the protocol has it. EMFILE: out of descriptors. EINTR:
+  // as OnSignal::kGiveUp has it.
   int error = 0;
   Reply reply;
   UniqueFd end;  // with kConnected, and only then
 };
+
+// What a signal does to a question, if its handler is one that ends waits (no SA_RESTART): nothing;
+// or ends it, once it has lasted for a tenth of a second.
+enum class OnSignal : uint8_t { kWaitOn, kGiveUp };
 
 // All that this program asks for is the kernel's.
 bool is_other_namespace(const Asked& asked);
@@ -38,9 +43,11 @@ class DaemonLink {
   constexpr DaemonLink() = default;
 
   // Moved away from where programs expect their own descriptors.
-  int open(const char* path);         // 0 or Asked::error
-  Asked ask(const Request& request);  // after an error it is closed
-  bool is_open() const;               // and the daemon has not closed it
+  // 0 or Asked::error. Both wait for 5 s at most, whatever signals come.
+  int open(const char* path, OnSignal on_signal = OnSignal::kWaitOn);
+  // After an error it is closed.
+  Asked ask(const Request& request, OnSignal on_signal = OnSignal::kWaitOn);
+  bool is_open() const;  // and the daemon has not closed it
   void close();
   void forget() { fd_ = -1; }  // it is another process's now, and stays open there and here
   int fd() const { return fd_; }
@@ -56,7 +63,7 @@ class Daemon {
  public:
   constexpr Daemon() = default;
 
-  Asked ask(const char* path, const Request& request);
+  Asked ask(const char* path, const Request& request, OnSignal on_signal = OnSignal::kWaitOn);
   // When this process has seen last that a daemon which it had spoken to was gone, by now_ns(); 0:
   // never.
   uint64_t lost_ns() const { return lost_ns_.load(std::memory_order_relaxed); }

@@ -93,8 +93,8 @@ std::optional<OwnConnection> OwnProcess::find(int fd) {
   return cookie ? connections.find(*cookie) : std::nullopt;
 }
 
-Asked OwnProcess::ask(const Request& request) {
-  return answered(daemon.ask(settings.path.data(), request));
+Asked OwnProcess::ask(const Request& request, OnSignal on_signal) {
+  return answered(daemon.ask(settings.path.data(), request, on_signal));
 }
 
 Asked OwnProcess::answered(Asked asked) {
@@ -107,7 +107,7 @@ Asked OwnProcess::answered(Asked asked) {
 }
 
 void OwnProcess::lost_daemon(int error) {
-  if (error == EMFILE || warned.exchange(true)) return;
+  if (error == EMFILE || error == EINTR || warned.exchange(true)) return;
   const bool through_kernel = error == ENONET || settings.on_error == OnError::kKernel;
   warn(error == ENETDOWN ? "mercury-stackd does not answer at "
        : error == ENONET ? "mercury-stackd is in another network namespace at "

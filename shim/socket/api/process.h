@@ -25,7 +25,7 @@ struct OwnProcess {
   // The connection that a descriptor is; nothing: it is none of Mercury's.
   std::optional<OwnConnection> find(int fd);
   // Asks the daemon. If it cannot, the first time is told on standard error.
-  Asked ask(const Request& request);
+  Asked ask(const Request& request, OnSignal on_signal = OnSignal::kWaitOn);
   Asked answered(Asked asked);  // tells what ask() tells of it
   void lost_daemon(int error);  // Asked::error, or ENONET: is_other_namespace
 };

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 
 #include <array>
 #include <chrono>
@@ -398,6 +399,70 @@ TEST(Fork, OthersMayForkWhileThreadsConnect) {
   }
   done = true;
   connects.join();
+}
+
+// Every 20 ms, from now on, in a process of its own.
+void have_signals(int flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = flags;
+  ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
+  const itimerval often{.it_interval = {0, 20'000}, .it_value = {0, 20'000}};
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
+}
+
+// Which would never be seen if each signal had it begin anew.
+TEST(Signals, ThatComeOftenDoNotProlongTheWaitForASilentDaemon) {
+  for (const bool waits : {true, false}) {
+    in_child([waits] {
+      FakeDaemon daemon(daemon_path());
+      use_daemon(daemon_path());
+      const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+      daemon.behave(Manner::kIsSilent);
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM | (waits ? 0 : SOCK_NONBLOCK), 0));
+      have_signals(waits ? SA_RESTART : 0);  // or it would be ended
+      const int rc = connect_to(client.get(), name_of(listener.get()), AF_INET);
+      EXPECT_TRUE(rc == 0 || (!waits && errno == EINPROGRESS)) << std::strerror(errno);
+      EXPECT_FALSE(is_mercurys(client.get()));
+    });
+  }
+}
+
+// And goes on without its caller, as the kernel's does.
+TEST(Signals, EndAConnectThatWaits) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path());
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    daemon.behave(Manner::kIsSilent);
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    have_signals(0);
+    const int rc = connect_to(client.get(), name_of(listener.get()), AF_INET);
+    EXPECT_TRUE(rc == 0 || errno == EINTR) << std::strerror(errno);
+    const itimerval never{};
+    ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+    EXPECT_FALSE(sockets::process().warned) << "nothing is wrong";
+    pollfd connected{client.get(), POLLOUT, 0};
+    ASSERT_EQ(::poll(&connected, 1, 10'000), 1);
+    EXPECT_EQ(connected.revents, POLLOUT);
+    EXPECT_EQ(peer_of(client.get()), name_of(listener.get()));
+    EXPECT_EQ(::fcntl(client.get(), F_GETFL) & O_NONBLOCK, 0);
+  });
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path(), OnError::kFail);
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    daemon.behave(Manner::kIsSilent);
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    have_signals(0);
+    EXPECT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), -1);
+    EXPECT_EQ(errno, EINTR);
+    const itimerval never{};
+    ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+    daemon.behave(Manner::kServes);
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    EXPECT_TRUE(is_mercurys(client.get())) << "the kernel was not asked";
+  });
 }
 
 // Fewer than the listener's queue has room for: a handler may run at any time, and often.
