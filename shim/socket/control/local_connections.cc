@@ -165,6 +165,11 @@ void SocketManager::State::claim(const Request& request, const Answer& answer) {
   UniqueFd end = std::move(connection->end);
   end_knock(connection->id);
   connections.claimed(*connection);
+  // Until now it had that of who connected, whose business this side's is not.
+  if (!connection->within && !connection->over && connection->priority != request.priority) {
+    connection->priority = request.priority;
+    tell_engine(*connection);
+  }
   if (connection->within || connection->over) connections.erase(connection->id);
   answer(reply, std::move(end));
 }

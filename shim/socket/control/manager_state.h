@@ -33,6 +33,7 @@ struct SocketManager::State {
   void sweep_listeners(uint64_t now_ns);
   void ended(const sockets::Request& request, const Answer& answer) const;
   void set(const sockets::Request& request, const Answer& answer);
+  void tell_engine(const sockets::Connection& connection) const;  // what was set
   void info(sockets::Asker asker, const sockets::Request& request, uint64_t now_ns);
   void program_gone(SocketProgram program);
   // The kernel's addresses; and those that only engines have, as well.

@@ -115,10 +115,14 @@ void SocketManager::State::set(const Request& request, const Answer& answer) {
     } else {
       connection->abort_on_close = request.value == 1;
     }
-    host.send(connection->lane, command::SetConnection{connection->id, connection->priority,
-                                                       connection->abort_on_close});
+    tell_engine(*connection);
   }
   done(answer);
+}
+
+void SocketManager::State::tell_engine(const Connection& connection) const {
+  host.send(connection.lane,
+            command::SetConnection{connection.id, connection.priority, connection.abort_on_close});
 }
 
 void SocketManager::State::info(Asker asker, const Request& request, uint64_t now_ns) {

@@ -111,6 +111,7 @@ class SocketManagerTest : public testing::Test {
                          .cookie = cookie,
                          .local = local});
   }
+  // As a socket of no priority.
   std::shared_ptr<Outcome> claim(SocketProgram program, const Endpoint& remote,
                                  const Endpoint& local) {
     return ask(program, {.kind = RequestKind::kClaim, .local = local, .remote = remote});

@@ -269,6 +269,28 @@ TEST_F(Incoming, ListenerIsToldAndWhoeverAcceptsGetsTheEnd) {
   EXPECT_EQ(manager().snapshot().connections, 0U);
 }
 
+// Who connected has said nothing of what comes back.
+TEST_F(Incoming, WhoAcceptsSendsWithAPriorityOfItsOwn) {
+  listen(1, at("0.0.0.0:80"), 11);
+  for (const uint8_t own : {uint8_t{0}, uint8_t{3}, uint8_t{7}}) {
+    asked_for(at("10.0.0.1:80"), {at("10.0.0.2").ip, uint16_t(5000 + own)});
+    take_knock().reply(at("10.0.0.1:40000"));
+    const auto answered = take<command::AnswerConnection>();
+    EXPECT_EQ(answered.priority, 3) << "which the answer has";
+    const auto accepted = ask(1, {.kind = RequestKind::kClaim,
+                                  .priority = own,
+                                  .local = at("10.0.0.1:80"),
+                                  .remote = at("10.0.0.1:40000")});
+    ASSERT_EQ(accepted->kind(), ReplyKind::kConnected);
+    if (own == 3) continue;
+    const auto set = take<command::SetConnection>();
+    EXPECT_EQ(set.id, answered.id);
+    EXPECT_EQ(set.priority, own);
+    EXPECT_FALSE(set.abort_on_close);
+  }
+  EXPECT_TRUE(commands.empty());
+}
+
 TEST_F(Incoming, NobodyListens) {
   const uint64_t number = asked_for(at("10.0.0.1:80"));
   const auto answered = take<command::AnswerConnection>();
