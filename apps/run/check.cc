@@ -47,7 +47,7 @@ bool uses_io_uring(const ElfFacts& facts) {
     return name.starts_with("liburing.so") || name.starts_with("liburing-ffi.so") ||
            name == "io_uring_setup" || name.starts_with("io_uring_queue_init");
   };
-  return std::any_of(facts.names.begin(), facts.names.end(), is_of_uring);
+  return facts.sets_up_io_uring || std::any_of(facts.names.begin(), facts.names.end(), is_of_uring);
 }
 
 void check_elf(const std::string& path, const ElfFacts& facts, const ElfFacts& own,

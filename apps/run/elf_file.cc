@@ -79,6 +79,31 @@ class ElfFile {
       if (segment->p_type == PT_NOTE) facts.is_go |= has_go_note(*segment);
     }
     if (dynamic) read_names(*dynamic, facts);
+    if (header.e_machine != EM_X86_64) return;
+    const bool imports_syscall =
+        std::find(facts.names.begin(), facts.names.end(), "syscall") != facts.names.end();
+    for (const Elf64_Phdr& segment : loaded_) {
+      if ((segment.p_flags & PF_X) == 0) continue;
+      facts.sets_up_io_uring |=
+          makes_the_call(bytes_at(segment.p_offset, segment.p_filesz), imports_syscall);
+    }
+  }
+
+  // Of code: whether it loads io_uring_setup's number, 425, into %eax not far before a system call;
+  // or into %edi before it calls a function, where it imports syscall().
+  static bool makes_the_call(std::string_view code, bool imports_syscall) {
+    constexpr std::string_view kNumber("\xa9\x01\0\0", 4), kSystemCall("\x0f\x05");
+    constexpr size_t kNear = 48;
+    for (size_t at = code.find(kNumber); at != code.npos; at = code.find(kNumber, at + 1)) {
+      if (at == 0) continue;
+      const char register_of = code[at - 1];  // mov $imm32, %reg; or its form with 64 bits
+      const std::string_view behind = code.substr(at + kNumber.size(), kNear);
+      const bool to_eax = register_of == '\xb8' || register_of == '\xc0';
+      const bool to_edi = register_of == '\xbf' || register_of == '\xc7';
+      if (to_eax && behind.find(kSystemCall) != behind.npos) return true;
+      if (to_edi && imports_syscall && behind.find('\xe8') != behind.npos) return true;
+    }
+    return false;
   }
 
   // Go's linker gives each program a note of its build, whoever links the rest.
