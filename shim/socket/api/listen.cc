@@ -26,6 +26,7 @@ bool is_tcp(int fd) {
 
 // What the daemon is to know of a socket that listens, or will; nothing: it is none of Mercury's.
 std::optional<Listeners::Own> listener_of(int fd) {
+  if (process().undecided.is_kernels(fd)) return std::nullopt;
   const auto local = is_tcp(fd) ? kernel_name(fd) : std::nullopt;
   if (!local || !process().settings.allows(*local)) return std::nullopt;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
@@ -51,8 +52,8 @@ Announced announce(int fd) {
 
 void tell_of_listener(int fd, const Announced& announced) {
   OwnProcess& own = process();
-  own.undecided.remove(fd);
   const auto listener = listener_of(fd);
+  own.undecided.remove(fd);
   if (!listener) return;
   int error = announced.error;
   if (error != 0) {

@@ -213,7 +213,10 @@ int mercury_setsockopt(int fd, int level, int name, const void* value, socklen_t
   sockets::ErrnoKept kept;
   const auto connection = sockets::process().find(fd);
   if (!connection) {
-    return sockets::libc().setsockopt(fd, level, name, value, length) == 0 ? 0 : kept.fail(errno);
+    if (sockets::libc().setsockopt(fd, level, name, value, length) != 0) return kept.fail(errno);
+    // What it means, and how to ask for it later, only the kernel knows.
+    if (!sockets::find_option(AF_INET6, level, name)) sockets::process().undecided.keep_kernels(fd);
+    return 0;
   }
   const int error = sockets::set_option(fd, *connection, level, name, value, length);
   return error == 0 ? 0 : kept.fail(error);

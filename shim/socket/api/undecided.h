@@ -25,13 +25,16 @@ class Undecided {
   constexpr Undecided() = default;
 
   // `fd` is a new stream socket; or its fate is decided.
-  void add(int fd) { set(fd, true); }
-  void remove(int fd) { set(fd, false); }
-  // False: surely not one. Costs no call of the kernel.
-  bool may_be(int fd) const {
-    return fd >= 0 && static_cast<size_t>(fd) < hints_.size() &&
-           hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
+  void add(int fd) { set(fd, Hint::kMayBe); }
+  void remove(int fd) { set(fd, Hint::kNone); }
+  // It has what no connection of Mercury's could have, and is to stay the kernel's if it listens,
+  // too.
+  void keep_kernels(int fd) {
+    if (may_be(fd)) set(fd, Hint::kKernels);
   }
+  // False: surely not one. Costs no call of the kernel.
+  bool may_be(int fd) const { return hint(fd) == Hint::kMayBe; }
+  bool is_kernels(int fd) const { return hint(fd) == Hint::kKernels; }
 
   // epoll_ctl() did this with it. Where there is no room to note it, it is none any more.
   void registered(int epoll, int operation, int fd, const epoll_event* event);
@@ -56,10 +59,15 @@ class Undecided {
     epoll_event event{};
   };
 
-  void set(int fd, bool hint) {
-    if (fd >= 0 && static_cast<size_t>(fd) < hints_.size()) {
-      hints_[static_cast<size_t>(fd)].store(hint, std::memory_order_relaxed);
-    }
+  enum class Hint : uint8_t { kNone, kMayBe, kKernels };
+
+  bool has_hint(int fd) const { return fd >= 0 && static_cast<size_t>(fd) < hints_.size(); }
+  Hint hint(int fd) const {
+    return has_hint(fd) ? hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed)
+                        : Hint::kNone;
+  }
+  void set(int fd, Hint hint) {
+    if (has_hint(fd)) hints_[static_cast<size_t>(fd)].store(hint, std::memory_order_relaxed);
   }
   Registration* slot_for(uint64_t cookie, int epoll, int fd);
 
@@ -67,7 +75,7 @@ class Undecided {
   std::array<Registration, kMost> registrations_{};
   // As many descriptors as Linux lets a process have (fs.nr_open) unless it is told otherwise.
   // Never searched, so only what is used of it is touched.
-  std::array<std::atomic<bool>, 1 << 20> hints_{};
+  std::array<std::atomic<Hint>, 1 << 20> hints_{};
 };
 
 }  // namespace mercury::sockets

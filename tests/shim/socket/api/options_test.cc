@@ -2,6 +2,7 @@
 #include <linux/tcp.h>
 
 #include <climits>
+#include <functional>
 #include <vector>
 
 #include "shim/socket/api/option_rows.h"
@@ -193,6 +194,53 @@ TEST_P(Options, WhatWasSetBeforeConnectIsKept) {
     return request.kind == sockets::RequestKind::kConnect;
   });
   EXPECT_EQ(last->priority, 6);
+}
+
+// No connection of Mercury's could keep to them, and it says so; whoever had set them before it
+// connects, or listens, is to have what was asked for.
+TEST_P(Options, WhoHadSetWhatMercuryDoesNotKnowStaysTheKernels) {
+  const int family = GetParam();
+  tcp_md5sig key{};  // without its key no peer is to be heard
+  const SocketAddress peer = address_of(loopback(family), family);
+  std::memcpy(&key.tcpm_addr, &peer.storage, sizeof key.tcpm_addr);
+  key.tcpm_keylen = 3;
+  std::memcpy(key.tcpm_key, "key", 3);
+  const std::vector<std::function<void(int)>> all = {
+      [](int fd) { EXPECT_EQ(set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, 1'000'000).rc, 0); },
+      [](int fd) { EXPECT_EQ(set(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 5000).rc, 0); },
+      [](int fd) { EXPECT_EQ(set(fd, IPPROTO_IP, IP_MINTTL, 10).rc, 0); },
+      [&key](int fd) {
+        const int rc = mercury_setsockopt(fd, IPPROTO_TCP, TCP_MD5SIG, &key, sizeof key);
+        if (rc != 0 && errno == ENOPROTOOPT) set(fd, IPPROTO_TCP, TCP_LINGER2, 5);  // not built in
+      }};
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    const UniqueFd listener = listener_at(loopback(family), family);
+    const UniqueFd client(mercury_socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    all[i](client.get());
+    const int rc = connect_to(client.get(), name_of(listener.get()), family);
+    EXPECT_TRUE(rc == 0 || errno == EINPROGRESS) << std::strerror(errno);
+    EXPECT_FALSE(is_mercurys(client.get()));
+    const size_t before = daemon.asked(sockets::RequestKind::kListen);
+    const UniqueFd other(mercury_socket(family, SOCK_STREAM, 0));
+    all[i](other.get());
+    SocketAddress any = address_of(loopback(family), family);
+    ASSERT_EQ(mercury_bind(other.get(), any.get(), any.length), 0);
+    ASSERT_EQ(mercury_listen(other.get(), 8), 0);
+    EXPECT_EQ(daemon.asked(sockets::RequestKind::kListen), before);
+  }
+}
+
+// Nor does it keep who tried in vain, or reads, or has told TCP how to go about it.
+TEST_P(Options, WhoHadSetWhatMercuryDoesByItselfIsMercurys) {
+  const BothEnds ends = both_ends(GetParam(), [](int fd) {
+    EXPECT_EQ(set(fd, SOL_SOCKET, 12345, 1).rc, -1);
+    EXPECT_EQ(get(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP).rc, 0);
+    EXPECT_EQ(set(fd, IPPROTO_TCP, TCP_MAXSEG, 600).rc, 0);
+    EXPECT_EQ(mercury_setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), 0);
+  });
+  EXPECT_TRUE(is_mercurys(ends.client.get()));
+  EXPECT_TRUE(is_mercurys(ends.server.get()));
 }
 
 TEST_P(Options, PrioritiesAndResetsReachTheDaemon) {
