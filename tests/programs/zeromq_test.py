@@ -296,11 +296,13 @@ class Failures(ZeroMqTest):
             time.sleep(0.5)  # some questions and answers
         self.often_enough(True, 10_000, restart)
 
-    def finish(self, client):
+    def finish(self, client, saw_nothing=False):
         client.stdin.close()
         client.stdin = None
         out = self.ends_well(client)[0].splitlines()
         self.assertGreater(json.loads(out[-1])["questions"], 0)
+        if saw_nothing:
+            self.assertEqual(out[:-1], [])
 
     def is_on_mercury(self):
         """Words of the client that come now."""
@@ -356,7 +358,7 @@ class Failures(ZeroMqTest):
         time.sleep(0.5)
         self.hosts.heal("b")
         self.is_on_mercury()
-        self.finish(client)
+        self.finish(client, saw_nothing=True)
 
     def test_frames_that_are_lost(self):
         for name in "ab":
