@@ -73,7 +73,7 @@ class Undecided {
 
   QuietMutex mutex_;
   std::array<Registration, kMost> registrations_{};
-  // As many descriptors as Linux lets a process have (fs.nr_open) unless it is told otherwise.
+  // As many descriptors as Linux lets a process have unless it is told otherwise.
   // Never searched, so only what is used of it is touched.
   std::array<std::atomic<Hint>, 1 << 20> hints_{};
 };
