@@ -166,6 +166,9 @@ class CreditAllocator {
   // Of what a measured link carries: so much more in flight, or it would never be seen to carry
   // more. BBR's.
   static constexpr uint64_t kProbe = 4;
+  // That a frame passes one after the other, the sender's and this host's: it fills each for its
+  // time. Round trips may have been measured of small frames alone.
+  static constexpr uint64_t kLinks = 2;
 
   struct Sender {
     JobSlot job;
@@ -216,7 +219,7 @@ class CreditAllocator {
   // What fills the link, without a queue.
   uint64_t in_flight_bytes() const noexcept {
     const uint64_t bytes = carried_bytes(rtt_ns_);
-    return told_ ? bytes : bytes + bytes / kProbe;
+    return told_ ? std::max(bytes, kLinks * uint64_t{frame_bytes_}) : bytes + bytes / kProbe;
   }
   void follow() noexcept;
   void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns,

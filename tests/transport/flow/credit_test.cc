@@ -338,6 +338,17 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
   EXPECT_GE(credit.budget_bytes(), kQueue);
 }
 
+// Hosts that measured with frames of different sizes would else have different budgets, and one of
+// eight senders' receivers a frame of each in flight where the others have two.
+TEST_F(CreditTest, ARoundTripOfSmallFramesIsNotTakenForOneOfLargeFrames) {
+  constexpr uint32_t kSenders = 6;
+  for (uint32_t i = 0; i < kSenders; ++i) rtts[i] = 4'000;  // 5,000 bytes of the link's
+  send_for_long(kSenders);
+  marks = false;
+  epoch(active, 1000);  // it may grow no further than is configured
+  EXPECT_EQ(credit.budget_bytes(), kQueue + 2 * kFrameBytes);
+}
+
 // A path that got ten times faster: measurements take a few frames of each, not of the largest that
 // there are.
 TEST_F(CreditTest, AQueueOfSmallFramesIsSoonBackWhenTheMarksEnd) {
