@@ -501,13 +501,16 @@ bool World::disturbed(uint32_t job) const {
   const auto has = [&plan](uint32_t host) {
     return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
   };
-  bool away = false;        // a server is: who comes back does not find it
-  bool narrow = false;      // a sealed path is: who comes back over it is refused
+  const bool unsure = scenario_.sealed && !scenario_.have(wire::kFeatureConfirmation);
+  bool away = false;  // a server is: who comes back does not find it
+  // A sealed path is, to a host of which it is not sure that it takes sealed parts: who comes back
+  // over it is refused.
+  bool narrow = false;
   bool comes_back = false;  // a worker
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     if (fault.at_ns > now_ns()) continue;
-    narrow = narrow || (scenario_.sealed && fault.kind == FaultKind::kBlackHole && has(fault.host));
+    narrow = narrow || (unsure && fault.kind == FaultKind::kBlackHole && has(fault.host));
     if (scenario_.harmless(fault)) continue;
     if (fault.kind == FaultKind::kMove) {
       if (has(fault.host) && (!survived_[i] || crossed(fault, plan))) return true;

@@ -17,9 +17,10 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint32_t kRounds = 6;
 
-OpenJob job() {
+OpenJob job(const std::string& secret = {}) {
   OpenJob open;
   open.name = "rejoin";
+  open.secret = secret;
   open.terms.rejoin_ms = to_ms(30 * kSecond);
   return open;
 }
@@ -43,14 +44,19 @@ int32_t element(uint32_t worker, uint32_t life, uint32_t tensor_number, uint32_t
 // Trains: every worker exchanges each tensor round by round, and checks what it gets.
 class Training {
  public:
-  Training(const ClusterConfig& config, std::vector<TensorDeclaration> tensors)
-      : config_(config), tensors_(std::move(tensors)), cluster_(config), lives_(config.workers, 0) {
+  Training(const ClusterConfig& config, std::vector<TensorDeclaration> tensors,
+           OpenJob open = job())
+      : config_(config),
+        tensors_(std::move(tensors)),
+        open_(std::move(open)),
+        cluster_(config),
+        lives_(config.workers, 0) {
     for (uint32_t w = 0; w < config.workers; ++w) states_.emplace_back(tensors_.size());
   }
   SimCluster& cluster() { return cluster_; }
 
   void begin() {
-    const Status opened = cluster_.open_job(job(), 20 * kSecond);
+    const Status opened = cluster_.open_job(open_, 20 * kSecond);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const Status declared = cluster_.declare(tensors_, 20 * kSecond);
     ASSERT_TRUE(declared.ok()) << declared.error().message;
@@ -72,7 +78,7 @@ class Training {
   }
   void come_back(uint32_t worker, bool host) {
     if (host) cluster_.start_host(worker);
-    const Status opened = cluster_.open_job_on(worker, job(), 29 * kSecond);
+    const Status opened = cluster_.open_job_on(worker, open_, 29 * kSecond);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     const Status declared = cluster_.declare_on(worker, tensors_, 20 * kSecond);
     ASSERT_TRUE(declared.ok()) << declared.error().message;
@@ -161,6 +167,7 @@ class Training {
 
   const ClusterConfig config_;
   const std::vector<TensorDeclaration> tensors_;
+  const OpenJob open_;
   SimCluster cluster_;
   std::vector<uint32_t> lives_;
   std::vector<std::vector<Progress>> states_;
@@ -202,13 +209,17 @@ TEST(Rejoin, AHostThatRebootsComesBackWhenItsDeathIsKnown) {
 
 // What the job's frames are more than its path carries now goes in parts.
 TEST(Rejoin, OneThatComesBackOverAPathThatCarriesLessIsLetIn) {
-  for (const bool host : {false, true}) {
-    SCOPED_TRACE(host);
+  for (const auto& [host, secret] :
+       {std::pair(false, ""), {true, ""}, {false, "with seals"}, {true, "with seals"}}) {
+    SCOPED_TRACE(std::string(host ? "its host " : "its program ") + secret);
     ClusterConfig config;
     config.workers = 3;
     config.link.mtu_bytes = 9000;
-    Training training(config, {tensor(0, 5'000), tensor(1, 100'000)});
+    const OpenJob open = job(secret);
+    if (*secret != 0) config.known = {.name = open.name, .secret = open.secret};
+    Training training(config, {tensor(0, 5'000), tensor(1, 100'000)}, open);
     training.begin();
+    EXPECT_EQ(training.cluster().total(Counter::kSessionsSealed) > 0, *secret != 0);
     training.train(3 * kSecond / 1000);
     training.lose(1, host);
     training.train(kSecond);

@@ -70,6 +70,10 @@ SimCluster::SimCluster(const ClusterConfig& config)
     host.host.lane = serve ? config.server_lane.value_or(config.lane) : config.lane;
     host.host.policy.serve = serve;
     host.host.policy.max_sessions = config.policy_sessions;
+    if (!config.known.name.empty()) {
+      host.host.policy.known = {config.known};
+      host.host.policy.authentication = Authentication::kOffered;
+    }
     start_host(cluster_.add_host(host));
   }
   if (config.look != sim::Look::kEveryHost) {  // who is not visited has nothing to collect

@@ -30,6 +30,7 @@ struct ClusterConfig {
   LaneConfig lane = small_lane();
   std::optional<LaneConfig> server_lane;  // of hosts that serve, if it is another
   uint32_t policy_sessions = 0;           // JobPolicy::max_sessions
+  KnownJob known;                         // on all hosts; with a secret its frames have seals
   // For hundreds of hosts: those to which something happened. Who submits then wakes his host.
   sim::Look look = sim::Look::kEveryHost;
 

@@ -252,8 +252,7 @@ void Session::Impl::tell_path() {
   if (path_told) return follow_path();
   path_told = true;
   const uint16_t whole = probe.path_payload();
-  // Hosts of the release before take parts, and none that are sealed: the same feature says both.
-  const uint16_t in_parts = takes_parts() && opening.seals() == nullptr ? largest : whole;
+  const uint16_t in_parts = surely_takes_parts() ? largest : whole;
   if (whole < in_parts) {
     follow_path();
   } else {

@@ -165,6 +165,13 @@ struct Session::Impl {
 
   bool takes_parts() const noexcept { return (opening.features() & wire::kFeatureParts) != 0; }
 
+  // The release that brought parts took none that are sealed, and has the same feature: to have
+  // both, a peer must have what came after sealed parts, too.
+  bool surely_takes_parts() const noexcept {
+    return takes_parts() &&
+           (opening.seals() == nullptr || (opening.features() & wire::kFeatureConfirmation) != 0);
+  }
+
   void count(Counter counter) noexcept { counters.add(counter); }
 
   const SessionSlot slot;

@@ -277,6 +277,28 @@ TEST(SessionDelivery, APathThatWasFoundNarrowIsProbedAgain) {
   }
 }
 
+// The release that brought parts took none that are sealed.
+TEST(SessionDelivery, PartsAreToldOfWhereThePeerSurelyTakesThem) {
+  const uint32_t parts = wire::kFeatureParts, seals = wire::kFeatureSeals;
+  const uint32_t confirmation = wire::kFeatureConfirmation;
+  SessionConfig config;
+  config.max_udp_payload = 8900;
+  const auto told = [&](uint32_t of_both, uint32_t of_one) {
+    Net net(11, config, config);
+    net.weather.largest_frame = 1400;
+    net.features |= of_both | of_one;
+    net.host[1].answer.features |= of_both;
+    net.connect();
+    EXPECT_TRUE(net.run([&] { return net.host[0].path_reports == 1; }, kSecond));
+    EXPECT_LE(net.host[0].path, 1400);
+    return net.host[0].path_in_parts > net.host[0].path;
+  };
+  EXPECT_TRUE(told(parts, 0));
+  EXPECT_TRUE(told(parts | seals | confirmation, 0));
+  EXPECT_FALSE(told(parts | seals, confirmation)) << "the peer may be of that release";
+  EXPECT_FALSE(told(seals | confirmation, parts));
+}
+
 // One that stays as it is costs little: three frames of each size that is tried, every 64 time-outs
 // at last.
 TEST(SessionDelivery, APathThatStaysNarrowIsProbedLessAndLessOften) {

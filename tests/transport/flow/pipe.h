@@ -110,9 +110,10 @@ class Host : public SessionEvents, public StreamEvents {
   }
   void on_source_ports_known(SessionSlot) override { ++ports_known; }
   void on_whole(SessionSlot, std::vector<std::byte>, bool) override {}
-  void on_path_payload(SessionSlot, uint16_t bytes, uint16_t) override {
+  void on_path_payload(SessionSlot, uint16_t bytes, uint16_t bytes_in_parts) override {
     ++path_reports;
     path = bytes;
+    path_in_parts = bytes_in_parts;
   }
   void on_stream_opened(SessionSlot, StreamId id) override { ++streams_opened[id.value]; }
   void on_stream_readable(SessionSlot, StreamId id) override {
@@ -155,7 +156,7 @@ class Host : public SessionEvents, public StreamEvents {
   std::map<uint32_t, int> streams_opened;
   std::map<uint32_t, Errc> streams_closed;
   std::map<uint32_t, Bytes> stream_bytes;  // read
-  uint16_t path = 0;
+  uint16_t path = 0, path_in_parts = 0;
   uint64_t reset_token = 0;  // the peer's
   PortRange peer_ports;
   uint32_t ports_told = 0, ports_known = 0;  // on_source_ports, on_source_ports_known
