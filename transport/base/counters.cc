@@ -44,7 +44,7 @@ constexpr CounterInfo kCounterInfo[] = {
      "again"},
     {"drop_result_unexpected", "result that this worker does not wait for"},
     {"drop_handshake", "malformed or unexpected handshake frame"},
-    {"drop_hello", "HELLO beyond those that one pass of the engine reads"},
+    {"drop_hello", "HELLO beyond those that an engine reads in a pass, or answers in a second"},
     {"drop_forged_answer",
      "HELLO_ACK or REFUSE that does not show that its sender has seen the HELLO, or RESET without "
      "the session's token"},

@@ -321,7 +321,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void on_path_changed(SessionSlot slot, uint16_t frame_bytes) override;
   void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) override;
 
-  // --- cold (engine_control.h) ---
+  // --- cold (engine_control.h, engine_hello.h) ---
   uint32_t take_commands();
   void run(const command::Connect& request);
   void run(const command::Accept& request);
@@ -386,8 +386,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   bool streams_first_ = false;
   bool streams_borrow_ = false;  // of the frames received: they are not released yet
   bool reported_ = false;
-  bool stopping_ = false;
-  bool stopped_ = false;
+  bool stopping_ = false, stopped_ = false;
 };
 
 }  // namespace mercury
@@ -395,6 +394,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 #include "transport/engine/engine_absent.h"
 #include "transport/engine/engine_control.h"
 #include "transport/engine/engine_datapath.h"
+#include "transport/engine/engine_hello.h"
 #include "transport/engine/engine_moves.h"
 #include "transport/engine/engine_parts.h"
 #include "transport/engine/engine_streams.h"

@@ -53,11 +53,11 @@ uint64_t HelloGate::token_of(uint64_t epoch, const Endpoint& remote,
   return token == 0 ? 1 : token;
 }
 
-bool HelloGate::may_answer(const Endpoint& remote, bool with_token, uint64_t now_ns) noexcept {
-  if (with_token) return with_token_.take(now_ns);
+bool HelloGate::may_answer(const Endpoint& remote, HelloKind kind, uint64_t now_ns) noexcept {
   Message<16> address;
   address.add(remote.ip.bytes.data(), remote.ip.bytes.size());
-  return shares_[address.hash(key_) % kShares].take(now_ns) && without_token_.take(now_ns);
+  Answers& answers = answers_[static_cast<size_t>(kind)];
+  return answers.shares[address.hash(key_) % kShares].take(now_ns) && answers.all.take(now_ns);
 }
 
 uint64_t HelloGate::token(const Endpoint& remote, const wire::Hello& hello,

@@ -7,8 +7,8 @@
 // keep. A token is a keyed hash of time, address, number and nonce, and good for half a minute at
 // least and a minute at most.
 //
-// However few wait, a pass of the engine reads kPerPass HELLOs at most; kAnswers with a token, and
-// as many without, are answered in a second, and kRefusals refused.
+// However few wait, a pass of the engine reads kPerPass HELLOs at most; kAnswers of each kind are
+// answered in a second, and kRefusals refused.
 //
 // Paper: RFC 9000 section 8.1 (address validation by Retry).
 // Owner/thread: one engine.
@@ -32,6 +32,14 @@ struct HelloKey {
   friend bool operator==(const HelloKey&, const HelloKey&) = default;
 };
 
+// What its sender has shown. Each kind has its own answers: none takes another's.
+enum class HelloKind : uint8_t {
+  kUnshown,    // nothing
+  kWithToken,  // that he hears what is sent to his address
+  kOfSession,  // what it said is known: one repeats what opened a session that is there
+};
+inline constexpr size_t kHelloKinds = 3;
+
 // Of hash tables: nobody outside finds two keys that meet in one bucket.
 class HelloHash {
  public:
@@ -47,9 +55,9 @@ class HelloGate {
   // HELLOs that a pass of the engine reads, half of kBurst frames (engine.h): a flood leaves the
   // rest of its time to others. The sender of one that is dropped repeats it.
   static constexpr uint32_t kPerPass = 16;
-  // That are answered in a second, and at once, of those with a token and of those without; and of
-  // the latter by addresses, which share kShares of these: who floods from one address leaves the
-  // others room.
+  // That are answered in a second, and at once, of a kind; and by addresses, which share kShares of
+  // these: who floods from one address leaves the others room, also with one token, or one session,
+  // that is his by right.
   static constexpr uint64_t kAnswers = 10'000;
   static constexpr uint64_t kAnswersOfShare = 256;
   static constexpr size_t kShares = 256;
@@ -66,7 +74,7 @@ class HelloGate {
   // Whether this pass reads one more.
   bool take() noexcept { return left_ > 0 && left_-- > 0; }
   // Whether one that was read is answered.
-  bool may_answer(const Endpoint& remote, bool with_token, uint64_t now_ns) noexcept;
+  bool may_answer(const Endpoint& remote, HelloKind kind, uint64_t now_ns) noexcept;
   // Whether one without a token goes to the control plane, where so many wait for it.
   bool may_judge(size_t waiting, uint64_t now_ns) noexcept {
     return waiting < kWithoutToken && judged_.take(now_ns);
@@ -86,9 +94,11 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
-  RateLimit<kAnswers> with_token_;
-  RateLimit<kAnswers> without_token_;
-  std::array<RateLimit<kAnswersOfShare>, kShares> shares_;
+  struct Answers {
+    RateLimit<kAnswers> all;
+    std::array<RateLimit<kAnswersOfShare>, kShares> shares;
+  };
+  std::array<Answers, kHelloKinds> answers_;
   RateLimit<kJudged> judged_;
   RateLimit<kRefusals> refusals_;
 };

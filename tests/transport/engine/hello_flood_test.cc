@@ -154,6 +154,60 @@ TEST_F(HelloFloodTest, SomeInASecondAreAnsweredWhereverTheyComeFrom) {
   EXPECT_EQ(counters().get(Gauge::kHandshakes), waiting + 1);
 }
 
+// He has a token by right, and says the HELLO that it is for again and again.
+TEST_F(HelloFloodTest, AFloodWithATokenLeavesOthersWithTokensTheirRoom) {
+  const HelloGate same(2);  // as the lab's second host, by its seed
+  const uint64_t token = same.token(stranger(0), hello_of(0), lab.network.now_ns());
+  const auto flood = [&](uint32_t hellos) {
+    for (uint32_t i = 0; i < hellos; ++i) {
+      inject(0, token);
+      lab.run_for(10'000);
+    }
+  };
+  flood(20'000);
+  EXPECT_GE(counters().get(Counter::kDropHello) + 2 * HelloGate::kAnswersOfShare, 20'000U);
+  constexpr uint32_t kHonest = 20;
+  for (uint32_t i = 1; i <= kHonest; ++i) {
+    inject(i, same.token(stranger(i), hello_of(i), lab.network.now_ns()));
+    flood(2);
+  }
+  lab.run_for(20 * kMs);
+  EXPECT_EQ(counters().get(Gauge::kHandshakes), 1 + kHonest);
+}
+
+// One that opened a session opens no second, and is answered once more each time: not without end.
+TEST_F(HelloFloodTest, FewInASecondOfOneSessionAreAnsweredAgain) {
+  struct Seen {
+    Endpoint source;
+    Endpoint target;
+    std::vector<std::byte> hello;
+    uint64_t answers = 0;
+  } seen;
+  lab.network.set_tap(
+      [](void* context, uint64_t, const Endpoint& source, const Endpoint& target,
+         std::span<const std::byte> frame) {
+        Seen& so_far = *static_cast<Seen*>(context);
+        wire::Header header;
+        std::span<const std::byte> payload;
+        if (wire::decode(frame, header, payload) != wire::DecodeError::kNone) return;
+        so_far.answers += header.type == wire::FrameType::kHelloAck;
+        if (header.type != wire::FrameType::kHello || !so_far.hello.empty()) return;
+        so_far.source = source;
+        so_far.target = target;
+        so_far.hello.assign(frame.begin(), frame.end());
+      },
+      &seen);
+  ASSERT_TRUE(lab.connect());
+  const uint64_t before = seen.answers;
+  for (uint32_t i = 0; i < 5'000; ++i) {
+    ASSERT_TRUE(lab.network.inject(seen.source, seen.target, seen.hello));
+    lab.run_for(10'000);
+  }
+  EXPECT_GE(seen.answers, before + HelloGate::kAnswersOfShare / 2);
+  EXPECT_LE(seen.answers, before + HelloGate::kAnswersOfShare * 21 / 20 + 2);
+  lab.expect_echoes(2, 100'000);
+}
+
 // Whoever hears what is sent to his address is let in as before.
 TEST_F(HelloFloodTest, ATokenOpensTheGate) {
   for (uint32_t i = 0; i < 200; ++i) {
