@@ -7,7 +7,6 @@ namespace mercury {
 
 void Farewells::keep(uint32_t number, Peer peer, std::span<const std::byte> close,
                      uint64_t now_ns) {
-  expire(now_ns);
   Order& order = peer.heard ? heard_ : unheard_;
   while (order.size() >= (peer.heard ? kMost : kMostUnheard)) forget_first(order);
   Farewell& farewell = kept_[number];
@@ -34,8 +33,11 @@ std::span<const std::byte> Farewells::answer(const wire::Header& header,
 }
 
 void Farewells::expire(uint64_t now_ns) {
+  size_t left = kForgottenAtOnce;
   for (Order* const order : {&heard_, &unheard_}) {
-    while (!order->empty() && now_ns >= order->front().second + kept_ns_) forget_first(*order);
+    for (; left > 0 && !order->empty() && now_ns >= order->front().second + kept_ns_; --left) {
+      forget_first(*order);
+    }
   }
 }
 

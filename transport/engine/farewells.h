@@ -33,7 +33,10 @@ class Farewells {
   // More than that many ended sessions, or longer ago than `kept_ns`: silence again. A peer has
   // given the session up itself when it has heard nothing for that long.
   static constexpr size_t kMost = 1024;
-  static constexpr size_t kMostUnheard = 256;           // beside these, whose peers were not heard
+  static constexpr size_t kMostUnheard = 256;  // beside these, whose peers were not heard
+  // That expire() forgets, keys and all, as no frame is received meanwhile. Nobody waits for it:
+  // answer() looks at the time itself.
+  static constexpr size_t kForgottenAtOnce = 32;
   static constexpr uint64_t kFirstPauseNs = 1'000'000;  // between two answers; then twice as long
   static constexpr uint64_t kLongestPauseNs = 250'000'000;
 
@@ -55,7 +58,7 @@ class Farewells {
   std::span<const std::byte> answer(const wire::Header& header, std::span<const std::byte> payload,
                                     const Endpoint& source, uint64_t now_ns);
   bool knows(uint32_t number) const { return kept_.contains(number); }
-  void expire(uint64_t now_ns);
+  void expire(uint64_t now_ns);  // of those whose time is over the oldest
   size_t size() const noexcept { return kept_.size(); }
 
  private:

@@ -212,8 +212,29 @@ TEST(Farewell, ThoseThatWereNeverHeardTakeNoOthersPlaces) {
     header.session = number;
     EXPECT_EQ(!farewells.answer(header, {}, peer, 5000).empty(), kept) << number;
   }
-  farewells.expire(11 * kSecond);
+}
+
+// A job with a thousand sessions ended so long ago.
+TEST(Farewell, FewAreForgottenAtOnce) {
+  Farewells farewells(10 * kSecond);
+  const Endpoint peer{IpAddress::v4(10, 0, 0, 2), 7470};
+  const std::array<std::byte, 40> close{};
+  constexpr size_t kAll = Farewells::kMost + Farewells::kMostUnheard;
+  for (uint32_t number = 1; number <= kAll; ++number) {
+    farewells.keep(number, {peer, 0xfeed, number <= Farewells::kMost, nullptr}, close, 0);
+  }
+  ASSERT_EQ(farewells.size(), kAll);
+  for (size_t left = kAll; left > 0; left -= Farewells::kForgottenAtOnce) {
+    EXPECT_EQ(farewells.size(), left);
+    farewells.expire(10 * kSecond);
+  }
   EXPECT_EQ(farewells.size(), 0U);
+  // Nor as others take their places.
+  for (uint32_t number = 1; number <= kAll; ++number) {
+    farewells.keep(number, {peer, 0xfeed, number <= Farewells::kMost, nullptr}, close, 0);
+  }
+  farewells.keep(kAll + 1, {peer, 0xfeed, true, nullptr}, close, 20 * kSecond);
+  EXPECT_EQ(farewells.size(), kAll);
 }
 
 // It had HELLO_ACK, and what it said then was lost, as was the CLOSE.
