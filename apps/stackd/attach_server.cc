@@ -154,8 +154,9 @@ void AttachServer::refuse(UniqueFd socket) {
 void AttachServer::answer_refused(int socket) const {
   const Result<attach::Packet> packet = attach::receive_packet(socket, 0, attach::Wait::kNo);
   if (!packet) return;
-  const Result<attach::RequestMessage> hello = attach::decode_request(packet->bytes);
+  Result<attach::RequestMessage> hello = attach::decode_request(packet->bytes);
   if (!hello) return;
+  attach::wipe(hello->body);  // of one who says no HELLO
   const attach::Failed why{Errc::kLimit,
                            "attach.max_programs = " + std::to_string(config_.max_programs) +
                                " programs are attached to mercury-stackd; raise it there"};

@@ -32,7 +32,13 @@ Status Program::on_packet(std::span<const std::byte> bytes) {
     reply(0, attach::Failed{request.error().code, request.error().message});
     return request.error();
   }
-  const uint32_t sequence = request->sequence;
+  const Status good = on_request(*request);
+  attach::wipe(request->body);
+  return good;
+}
+
+Status Program::on_request(const attach::RequestMessage& request) {
+  const uint32_t sequence = request.sequence;
   ++unanswered_;
   if (unanswered_ > kMostUnanswered) {
     reply(sequence,
@@ -40,7 +46,7 @@ Status Program::on_packet(std::span<const std::byte> bytes) {
                                          " requests waiting for their answers")));
     return {};
   }
-  if (const auto* hello = std::get_if<attach::Hello>(&request->body)) {
+  if (const auto* hello = std::get_if<attach::Hello>(&request.body)) {
     Status greeting =
         greeted_ ? Status(Error(Errc::kProtocol, "a second HELLO")) : attach::check_hello(*hello);
     if (greeting) {
@@ -61,7 +67,7 @@ Status Program::on_packet(std::span<const std::byte> bytes) {
           on(sequence, body);
         }
       },
-      request->body);
+      request.body);
   return {};
 }
 

@@ -88,6 +88,7 @@ class Program : public std::enable_shared_from_this<Program> {
 
   void reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors = {});
   void reply(uint32_t sequence, const Status& status);
+  Status on_request(const attach::RequestMessage& request);
   void greet(uint32_t sequence);
   void on(uint32_t sequence, const attach::RegionAdd& request);
   bool attach_channels(uint32_t sequence);

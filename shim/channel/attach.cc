@@ -11,8 +11,6 @@
 namespace mercury::attach {
 namespace {
 
-using nlohmann::json;
-
 constexpr uint64_t kMax16 = 0xffff;
 constexpr uint64_t kMax32 = 0xffffffff;
 constexpr uint64_t kMax64 = ~uint64_t{0};
@@ -23,22 +21,22 @@ std::string cut(const std::string& text) { return text.substr(0, kMaxTextBytes);
 
 // --- to CBOR ------------------------------------------------------------------------------------
 
-json body_of(const Hello& m) {
+Json body_of(const Hello& m) {
   return {{"type", "hello"},
           {"magic", m.magic},
           {"major", m.abi_major},
           {"minor", m.abi_minor},
           {"pid", m.pid}};
 }
-json body_of(const RegionAdd& m) {
+Json body_of(const RegionAdd& m) {
   return {{"type", "region_add"}, {"region", m.region}, {"bytes", m.bytes}};
 }
-json body_of(const RegionDel& m) { return {{"type", "region_del"}, {"region", m.region}}; }
-json body_of(const RegionSealed& m) { return {{"type", "region_sealed"}, {"region", m.region}}; }
-json body_of(const JobOpen& m) {
-  json rendezvous = json::array();
+Json body_of(const RegionDel& m) { return {{"type", "region_del"}, {"region", m.region}}; }
+Json body_of(const RegionSealed& m) { return {{"type", "region_sealed"}, {"region", m.region}}; }
+Json body_of(const JobOpen& m) {
+  Json rendezvous = Json::array();
   for (const Endpoint& endpoint : m.rendezvous) rendezvous.push_back(endpoint.to_string());
-  json body = {{"type", "job_open"},
+  Json body = {{"type", "job_open"},
                {"client_job", m.client_job},
                {"name", m.name},
                {"secret", m.secret},
@@ -53,56 +51,57 @@ json body_of(const JobOpen& m) {
   }
   return body;
 }
-json body_of(const Declare& m) {
-  json tensors = json::array();
+Json body_of(const Declare& m) {
+  Json tensors = Json::array();
   for (const DeclaredTensor& t : m.tensors) {
     tensors.push_back(
-        json::array({t.id.value, t.numel, static_cast<unsigned>(t.dtype),
+        Json::array({t.id.value, t.numel, static_cast<unsigned>(t.dtype),
                      static_cast<unsigned>(t.op), t.priority, t.region, t.offset_bytes}));
   }
   return {{"type", "declare"}, {"slot", m.slot}, {"tensors", std::move(tensors)}};
 }
-json body_of(const JobClose& m) { return {{"type", "job_close"}, {"slot", m.slot}}; }
-json body_of(const JobWait& m) { return {{"type", "job_wait"}, {"slot", m.slot}}; }
-json body_of(const JobStatus& m) { return {{"type", "job_status"}, {"slot", m.slot}}; }
-json body_of(const SetPolicy& m) {
+Json body_of(const JobClose& m) { return {{"type", "job_close"}, {"slot", m.slot}}; }
+Json body_of(const JobWait& m) { return {{"type", "job_wait"}, {"slot", m.slot}}; }
+Json body_of(const JobStatus& m) { return {{"type", "job_status"}, {"slot", m.slot}}; }
+Json body_of(const SetPolicy& m) {
   return {{"type", "set_policy"}, {"slot", m.slot}, {"policy", m.policy}};
 }
 
-json body_of(const Ok& m) {
-  json body = {{"type", "ok"}};
+Json body_of(const Ok& m) {
+  Json body = {{"type", "ok"}};
   for (const Round round : m.rounds) body["rounds"].push_back(round.value);
   return body;
 }
-json body_of(const Failed& m) {
+Json body_of(const Failed& m) {
   return {{"type", "failed"}, {"code", static_cast<unsigned>(m.code)}, {"text", cut(m.text)}};
 }
-json body_of(const HelloOk& m) {
+Json body_of(const HelloOk& m) {
   return {{"type", "hello_ok"},
           {"engines", m.engines},
           {"version", m.version},
           {"client", m.client},
           {"minor", m.minor}};
 }
-json body_of(const JobOpened& m) {
-  json body = {{"type", "job_opened"}, {"slot", m.slot},       {"rank", m.rank},
+Json body_of(const JobOpened& m) {
+  Json body = {{"type", "job_opened"}, {"slot", m.slot},       {"rank", m.rank},
                {"workers", m.workers}, {"servers", m.servers}, {"chunk_bytes", m.chunk_bytes}};
   if (m.features > 0) body["features"] = m.features;
   return body;
 }
-json body_of(const Notice& m) {
+Json body_of(const Notice& m) {
   return {{"type", "notice"},
           {"slot", m.slot},
           {"code", static_cast<unsigned>(m.code)},
           {"text", cut(m.text)}};
 }
 
-template <class Message>
-std::vector<std::byte> encode_message(const Message& message) {
-  json map = std::visit([](const auto& body) { return body_of(body); }, message.body);
+template <class Bytes, class Message>
+Bytes encode_message(const Message& message) {
+  Json map = std::visit([](const auto& body) { return body_of(body); }, message.body);
   map["seq"] = message.sequence;
-  const std::vector<uint8_t> cbor = json::to_cbor(map);
-  std::vector<std::byte> bytes(cbor.size());
+  Json::binary_t::container_type cbor;
+  Json::to_cbor(map, cbor);
+  Bytes bytes(cbor.size());
   std::transform(cbor.begin(), cbor.end(), bytes.begin(), [](uint8_t b) { return std::byte{b}; });
   return bytes;
 }
@@ -153,8 +152,8 @@ Request read_job_open(Fields& f) {
   m.servers = f.number<uint16_t>("servers", 1, kMaxServers);
   const int64_t members = m.role == Role::kWorker ? m.workers : m.servers;
   m.rank = f.signed_number("rank", -1, members - 1);
-  for (const json& item : f.array("rendezvous", kMaxRendezvous)) {
-    const auto endpoint = item.is_string() ? Endpoint::parse(item.get_ref<const std::string&>())
+  for (const Json& item : f.array("rendezvous", kMaxRendezvous)) {
+    const auto endpoint = item.is_string() ? Endpoint::parse(item.get_ref<const Text&>())
                                            : Result<Endpoint>(Error(Errc::kProtocol, ""));
     if (!endpoint) {
       f.fail("rendezvous");
@@ -171,7 +170,7 @@ Request read_set_policy(Fields& f) {
   return SetPolicy{f.number<uint16_t>("slot", 0, kMax16), f.text("policy", kMaxPolicyBytes)};
 }
 
-bool read_tensor(const json& item, DeclaredTensor& out) {
+bool read_tensor(const Json& item, DeclaredTensor& out) {
   constexpr std::array<uint64_t, 7> kMax = {0x7fffffff, kMax64, kDtypeCount - 1, kReduceOpCount - 1,
                                             kMax16,     kMax32, kMaxRegionBytes};
   if (!item.is_array() || item.size() != kMax.size()) return false;
@@ -195,7 +194,7 @@ bool read_tensor(const json& item, DeclaredTensor& out) {
 Request read_declare(Fields& f) {
   Declare m;
   m.slot = f.number<uint16_t>("slot", 0, kMax16);
-  const json& tensors = f.array("tensors", kMaxTensorsPerDeclare);
+  const Json& tensors = f.array("tensors", kMaxTensorsPerDeclare);
   m.tensors.resize(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!read_tensor(tensors[i], m.tensors[i])) f.fail("tensors");
@@ -210,7 +209,7 @@ Request read_slot(Fields& f) {
 Reply read_ok(Fields& f) {
   Ok m;
   if (!f.has("rounds")) return m;
-  for (const json& item : f.array("rounds", kMaxTensorsPerDeclare)) {
+  for (const Json& item : f.array("rounds", kMaxTensorsPerDeclare)) {
     if (!Fields::in_range(item, 0, kMax32)) f.fail("rounds");
     if (!f.ok()) break;
     m.rounds.push_back(Round(item.get<uint32_t>()));
@@ -266,7 +265,7 @@ Result<Message> decode_message(std::span<const std::byte> bytes, const Kinds& ki
     return Error(Errc::kProtocol,
                  "attach message: longer than " + std::to_string(kMaxMessageBytes));
   }
-  Result<json> map = parse_map(bytes);
+  Result<Json> map = parse_map(bytes);
   if (!map) return map.error();
   Fields fields(*map);
   Message message;
@@ -279,14 +278,17 @@ Result<Message> decode_message(std::span<const std::byte> bytes, const Kinds& ki
     return fields.error();
   }
   message.body = kind->read(fields);
-  if (!fields.ok()) return fields.error();
-  return message;
+  if (fields.ok()) return message;
+  if constexpr (std::is_same_v<Message, RequestMessage>) wipe(message.body);
+  return fields.error();
 }
 
 }  // namespace
 
-std::vector<std::byte> encode(const RequestMessage& message) { return encode_message(message); }
-std::vector<std::byte> encode(const ReplyMessage& message) { return encode_message(message); }
+SecretBytes encode(const RequestMessage& message) { return encode_message<SecretBytes>(message); }
+std::vector<std::byte> encode(const ReplyMessage& message) {
+  return encode_message<std::vector<std::byte>>(message);
+}
 
 Result<RequestMessage> decode_request(std::span<const std::byte> bytes) {
   auto message = decode_message<RequestMessage>(bytes, kRequests);
@@ -302,6 +304,10 @@ Result<ReplyMessage> decode_reply(std::span<const std::byte> bytes) {
     return Error(Errc::kProtocol, "attach message: field 'seq' is missing or wrong");
   }
   return message;
+}
+
+void wipe(Request& request) {
+  if (auto* const job = std::get_if<JobOpen>(&request)) mercury::wipe(job->secret);
 }
 
 namespace {

@@ -32,6 +32,7 @@
 #include "transport/base/job_name.h"
 #include "transport/base/result.h"
 #include "transport/base/secret_file.h"
+#include "transport/base/wipe.h"
 
 namespace mercury::attach {
 
@@ -158,12 +159,15 @@ struct ReplyMessage {
 
 // Longer texts are cut to kMaxTextBytes. The result may exceed kMaxMessageBytes only if the caller
 // exceeds the limits above; send_packet refuses it then.
-std::vector<std::byte> encode(const RequestMessage& message);
+SecretBytes encode(const RequestMessage& message);
 std::vector<std::byte> encode(const ReplyMessage& message);
 // kProtocol with the field's name if anything is missing, of another type or out of range. A HELLO
 // with another magic or version decodes: check_hello answers it.
 Result<RequestMessage> decode_request(std::span<const std::byte> bytes);
 Result<ReplyMessage> decode_reply(std::span<const std::byte> bytes);
+
+// Leaves nothing of a job's secret in it, if it has one: for when it has been taken.
+void wipe(Request& request);
 
 // kProtocol: not Mercury; kVersionMismatch: another ABI.
 Status check_hello(const Hello& hello);

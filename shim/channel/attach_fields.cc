@@ -7,19 +7,17 @@
 namespace mercury::attach {
 namespace {
 
-using nlohmann::json;
-
 constexpr int kMaxDepth = 4;
 
 }  // namespace
 
-Result<json> parse_map(std::span<const std::byte> bytes) {
+Result<Json> parse_map(std::span<const std::byte> bytes) {
   const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
   const auto* last = first + bytes.size();
   try {
-    JsonDepth<json> depth(kMaxDepth);
-    if (json::sax_parse(first, last, &depth, json::input_format_t::cbor)) {
-      json value = json::from_cbor(first, last, true, false);
+    JsonDepth<Json> depth(kMaxDepth);
+    if (Json::sax_parse(first, last, &depth, Json::input_format_t::cbor)) {
+      Json value = Json::from_cbor(first, last, true, false);
       if (value.is_object()) return value;
     }
   } catch (const std::exception&) {  // a length beyond what a container can hold
@@ -28,7 +26,7 @@ Result<json> parse_map(std::span<const std::byte> bytes) {
 }
 
 int32_t Fields::signed_number(const char* key, int64_t min, int64_t max) {
-  const json* value = find(key);
+  const Json* value = find(key);
   if (!value || !value->is_number_integer() ||
       (value->is_number_unsigned() && !in_range(*value, 0, static_cast<uint64_t>(max)))) {
     return static_cast<int32_t>(fail(key));
@@ -39,23 +37,23 @@ int32_t Fields::signed_number(const char* key, int64_t min, int64_t max) {
 }
 
 bool Fields::flag(const char* key) {
-  const json* value = find(key);
+  const Json* value = find(key);
   if (!value || !value->is_boolean()) return fail(key) != 0;
   return value->get<bool>();
 }
 
 std::string Fields::text(const char* key, size_t max_bytes) {
-  const json* value = find(key);
-  if (!value || !value->is_string() || value->get_ref<const std::string&>().size() > max_bytes) {
+  const Json* value = find(key);
+  if (!value || !value->is_string() || value->get_ref<const Text&>().size() > max_bytes) {
     fail(key);
     return {};
   }
-  return value->get<std::string>();
+  return std::string(value->get_ref<const Text&>());
 }
 
-const json& Fields::array(const char* key, size_t max_items) {
-  static const json kEmpty = json::array();
-  const json* value = find(key);
+const Json& Fields::array(const char* key, size_t max_items) {
+  static const Json kEmpty = Json::array();
+  const Json* value = find(key);
   if (!value || !value->is_array() || value->size() > max_items) {
     fail(key);
     return kEmpty;

@@ -12,6 +12,7 @@
 
 #include "shim/channel/unique_fd.h"
 #include "transport/base/result.h"
+#include "transport/base/wipe.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83  // Linux 6.16
@@ -20,7 +21,7 @@
 namespace mercury::attach {
 
 struct Packet {
-  std::vector<std::byte> bytes;  // empty: the other side has closed
+  SecretBytes bytes;  // empty: the other side has closed
   std::vector<UniqueFd> descriptors;
   bool lacks_descriptors = false;  // some that came: this process may open no more (ulimit -n)
 };

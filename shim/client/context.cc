@@ -99,18 +99,17 @@ bool Context::close() {
   return true;
 }
 
-Result<Job*> Context::open_job(const attach::JobOpen& request) {
-  attach::JobOpen numbered = request;
+Result<Job*> Context::open_job(attach::JobOpen& request) {
   {
     const Lock lock(mutex_);
     if (closed_) return left_error();
-    numbered.client_job = ++last_client_job_;
+    request.client_job = ++last_client_job_;
   }
-  Result<attach::JobOpened> opened = backend_->open_job(numbered);
+  Result<attach::JobOpened> opened = backend_->open_job(request);
   if (!opened) return opened.error();
   auto job = std::make_unique<Job>();
   job->context = this;
-  job->host = {opened->slot, numbered.client_job};
+  job->host = {opened->slot, request.client_job};
   job->role = request.role;
   job->rank = opened->rank;
   job->workers = opened->workers;

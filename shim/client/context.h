@@ -76,7 +76,7 @@ class Context {
   // Closes the jobs, ends calls of other threads with kClosed, and awaits them. No job can be
   // opened any more. False: called from a callback.
   bool close();
-  Result<Job*> open_job(const attach::JobOpen& request);
+  Result<Job*> open_job(attach::JobOpen& request);  // numbers it
   // False: called from a callback, whose caller may still need the job.
   bool close_job(Job* job);
   Status wait_job(Job& job, int timeout_ms);

@@ -355,7 +355,9 @@ void DaemonBackend::transmit(uint32_t sequence, attach::Request request, const H
 
 // What cannot be sent is answered here.
 void DaemonBackend::send(uint32_t sequence, attach::Request request) {
-  const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
+  attach::RequestMessage message{sequence, std::move(request)};
+  const auto bytes = attach::encode(message);
+  attach::wipe(message.body);
   const Status sent = attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kYes);
   if (sent.ok()) return;
   // It takes nothing, or the thread that reads has not seen yet that its end is closed.
@@ -375,7 +377,10 @@ Result<attach::Reply> DaemonBackend::call(attach::Request request, const HostJob
                                           UniqueFd* descriptor) {
   std::unique_lock lock(mutex_);
   Result<uint32_t> sequence = reserve_locked();
-  if (!sequence) return sequence.error();
+  if (!sequence) {
+    attach::wipe(request);
+    return sequence.error();
+  }
   lock.unlock();
   transmit(*sequence, std::move(request), of);
   lock.lock();

@@ -118,6 +118,7 @@ class EmbeddedBackend final : public Backend {
                           answer(std::move(made));
                         });
         });
+    wipe(open->secret);
     if (!opened) return opened.error();
     return to_job_opened(*opened);
   }

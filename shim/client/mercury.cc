@@ -207,6 +207,7 @@ int mercury_job_open(mercury_context* context, const mercury_job_options* option
     auto request = mercury::client::read_job(options);
     if (!request) return fail(request.error());
     auto job = c.open_job(*request);
+    mercury::wipe(request->secret);
     if (!job) return fail(job.error());
     *out = reinterpret_cast<mercury_job*>(*job);
     return 0;

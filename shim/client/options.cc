@@ -206,8 +206,8 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
     return Error(Errc::kInvalidArgument,
                  "job name '" + job.name + "' must be 1 to 63 of [A-Za-z0-9_.-]");
   }
-  job.secret = in->secret ? in->secret : "";
-  if (job.secret.size() > attach::kMaxSecretBytes) {
+  const std::string_view secret = in->secret ? in->secret : "";
+  if (secret.size() > attach::kMaxSecretBytes) {
     return Error(Errc::kInvalidArgument,
                  "the secret is longer than " + std::to_string(attach::kMaxSecretBytes) + " bytes");
   }
@@ -247,6 +247,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.terms = std::move(*terms);
   job.timeout_ms = static_cast<uint32_t>(
       in->timeout_ms == MERCURY_FOREVER ? INT32_MAX : in->timeout_ms);  // what a message carries
+  job.secret = secret;  // at last: nothing of it is to be wiped where something is wrong
   return job;
 }
 

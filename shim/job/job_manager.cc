@@ -89,6 +89,7 @@ void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
     state_->context.replies.emplace_back([reply = std::move(reply), why] { reply(why); });
   };
   if (Status fits = check(request, state_->context.host.lanes.size()); !fits) {
+    wipe(request.secret);
     return fail(fits.error());
   }
   const JobKey key = derive_job_key(request.name, request.secret);

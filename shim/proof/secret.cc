@@ -59,12 +59,6 @@ JobKey derive_job_key(std::string_view job, std::string_view secret) {
       .done();
 }
 
-void wipe(std::string& secret) {
-  secret.resize(secret.capacity());  // what was longer once may stand behind its end
-  sodium_memzero(secret.data(), secret.size());
-  secret.clear();
-}
-
 bool same_key(const JobKey& a, const JobKey& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

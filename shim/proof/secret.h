@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "transport/base/result.h"
+#include "transport/base/wipe.h"
 #include "transport/wire/hello.h"
 
 namespace mercury {
@@ -23,8 +24,6 @@ namespace mercury {
 using JobKey = wire::Key;
 
 JobKey derive_job_key(std::string_view job, std::string_view secret);
-// Leaves nothing of it in memory: for when the key is derived.
-void wipe(std::string& secret);
 bool same_key(const JobKey& a, const JobKey& b);  // in constant time
 
 // Of frames between hosts that share a secret: whether they have seals (wire/seal.h).

@@ -153,7 +153,7 @@ class Hostile {
     const uint8_t how = record.byte();
     attach::RequestMessage message{1U + record.byte() % 32, attach::Hello{}};
     message.body = body(record);
-    std::vector<std::byte> bytes = attach::encode(message);
+    SecretBytes bytes = attach::encode(message);
     for (size_t changes = how % 16 > 12 ? how % 16 - 12 : 0; changes > 0; --changes) {
       bytes[record.below(bytes.size())] = std::byte{record.byte()};
     }

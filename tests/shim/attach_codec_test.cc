@@ -8,7 +8,7 @@
 namespace mercury::attach {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using Bytes = SecretBytes;
 
 JobOpen some_job() {
   JobOpen m;

@@ -82,7 +82,7 @@ constexpr Golden kHelloOksBefore[] = {
      "a666636c69656e740967656e67696e657302656d696e6f7205637365710164747970656868656c6c6f5f"
      "6f6b6776657273696f6e65302e312e30"}};
 
-nlohmann::json map_of(const std::vector<std::byte>& bytes) {
+nlohmann::json map_of(std::span<const std::byte> bytes) {
   std::vector<uint8_t> cbor(bytes.size());
   std::transform(bytes.begin(), bytes.end(), cbor.begin(),
                  [](std::byte b) { return std::to_integer<uint8_t>(b); });
@@ -125,7 +125,7 @@ std::vector<Reply> replies() {
 
 // Every field that the message before had, with the value that it had there: what it did not have
 // is ignored there.
-void says_as_much(const std::vector<std::byte>& today, const std::vector<std::byte>& before) {
+void says_as_much(std::span<const std::byte> today, std::span<const std::byte> before) {
   const nlohmann::json now = map_of(today);
   const nlohmann::json then = map_of(before);  // items() only refers to it
   for (const auto& [key, value] : then.items()) {
@@ -141,8 +141,7 @@ void expect_meaning(std::span<const Golden> said, const std::vector<Request>& sa
     const std::vector<std::byte> before = bytes_of(said[i].hex);
     const auto message = decode_request(before);
     ASSERT_TRUE(message) << message.error().message;
-    const std::vector<std::byte> today =
-        encode(RequestMessage{static_cast<uint32_t>(i + 1), same[i]});
+    const SecretBytes today = encode(RequestMessage{static_cast<uint32_t>(i + 1), same[i]});
     EXPECT_EQ(encode(*message), today) << "what is missing has the value that it stood for";
     says_as_much(today, before);
   }

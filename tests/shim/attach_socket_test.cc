@@ -37,7 +37,7 @@ class PacketTest : public testing::Test {
     right_.reset(ends[1]);
   }
   UniqueFd left_, right_;
-  const std::vector<std::byte> hello_{std::byte{1}, std::byte{2}};
+  const SecretBytes hello_{std::byte{1}, std::byte{2}};
 };
 
 TEST_F(PacketTest, CarriesBytesAndDescriptorsThatCloseOnExec) {

@@ -90,6 +90,28 @@ std::string StackDaemon::log() const {
   return {std::istreambuf_iterator<char>(log), {}};
 }
 
+bool StackDaemon::has_in_memory(std::string_view bytes) const {
+  constexpr uint64_t kMostLookedAt = uint64_t{1} << 30;  // beyond: addresses that nothing fills
+  const std::string process = "/proc/" + std::to_string(pid_);
+  std::ifstream maps(process + "/maps");
+  std::ifstream memory(process + "/mem", std::ios::binary);
+  EXPECT_TRUE(maps && memory);
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t begin = 0, end = 0;
+    char mode[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, mode) != 3 || mode[1] != 'w' ||
+        mode[3] == 's' || end - begin > kMostLookedAt) {
+      continue;
+    }
+    std::string there(end - begin, 0);
+    memory.clear();
+    memory.seekg(static_cast<std::streamoff>(begin));
+    memory.read(there.data(), static_cast<std::streamsize>(there.size()));
+    if (there.find(bytes) != std::string::npos) return true;
+  }
+  return false;
+}
+
 StackDaemon::~StackDaemon() {
   end(SIGTERM);
   std::filesystem::remove_all(folder_);

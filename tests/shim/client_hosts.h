@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -37,6 +38,8 @@ class StackDaemon {
   void stop_engine();
   void engine_goes_on();
   std::string log() const;
+  // Whether these bytes stand somewhere in what it can write.
+  bool has_in_memory(std::string_view bytes) const;
   void start();  // again, on the same address and socket
   const std::string& address() const { return address_; }
   std::string socket() const { return folder_ + "/stackd.sock"; }

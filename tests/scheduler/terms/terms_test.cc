@@ -77,7 +77,7 @@ message::Roster roster(const JobTerms& terms) {
   return m;
 }
 
-Json map_of(const std::vector<std::byte>& bytes) {
+Json map_of(std::span<const std::byte> bytes) {
   const auto* begin = reinterpret_cast<const uint8_t*>(bytes.data());
   return Json::from_cbor(begin, begin + bytes.size());
 }
@@ -87,7 +87,7 @@ std::vector<std::byte> bytes_of_map(const Json& map) {
   return bytes;
 }
 
-attach::JobOpen read_open(const std::vector<std::byte>& bytes) {
+attach::JobOpen read_open(std::span<const std::byte> bytes) {
   const Result<attach::RequestMessage> read = attach::decode_request(bytes);
   EXPECT_TRUE(read) << (read ? "" : read.error().message);
   return read ? std::get<attach::JobOpen>(read->body) : attach::JobOpen();
