@@ -56,7 +56,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
     return;
   }
   if (!fits) {
-    if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
+    if (Invitation* invitation = invitation_of(link)) unlink(*invitation);  // not again
     note_refused(join, fits.error());
     return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
   }
@@ -335,8 +335,8 @@ void Coordinator::on_timer(uint64_t now_ns) {
 uint64_t Coordinator::next_deadline_ns() const {
   uint64_t next = kNever;
   for (const auto& parting : parting_) next = std::min(next, parting.second);
-  if (may_invite()) {  // else the end of another one is waited for
-    for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
+  if (!invitations_due_.empty() && may_invite()) {  // else the end of another one is waited for
+    next = std::min(next, invitations_due_.begin()->first);
   }
   for (const Vacancy& vacancy : vacancies_) next = std::min(next, vacancy.deadline_ns);
   for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);

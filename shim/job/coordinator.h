@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "scheduler/terms/worker_set.h"
@@ -111,6 +113,8 @@ class Coordinator {
   bool may_invite() const;  // one more, now
   void invite(Invitation& invitation);
   void settle(Invitation& invitation);
+  void set_retry(Invitation& invitation, uint64_t retry_ns);
+  void unlink(Invitation& invitation);
   uint32_t& unanswered_of_host() {
     return open_ ? context_.unanswered.open : context_.unanswered.others;
   }
@@ -214,8 +218,12 @@ class Coordinator {
   std::unordered_map<LinkId, size_t> seat_at_;  // in seats_; may be of one that is gone
   std::array<uint32_t, 2> seats_of_{};          // by role, while members join
   size_t ready_ = 0;                            // of seats_, while they connect
+  // Indexed, as each event of a gathering job asks for those that are due, and each message for its
+  // sender's.
   std::vector<Invitation> invitations_;
-  uint32_t unanswered_ = 0;  // of them
+  std::set<std::pair<uint64_t, size_t>> invitations_due_;  // by retry_ns, but those of kNever
+  std::unordered_map<LinkId, size_t> invitation_at_;       // in invitations_
+  uint32_t unanswered_ = 0;                                // of them
   // Links whose last word was said: they are closed by the other end, or by us after a while.
   std::vector<std::pair<LinkId, uint64_t>> parting_;
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last

@@ -33,8 +33,8 @@ void Coordinator::invite_servers(uint64_t now_ns) {
     Invitation invitation;
     invitation.rank = rank;
     invitation.address = address;
-    invitation.retry_ns = now_ns;
     invitations_.push_back(invitation);
+    set_retry(invitations_.back(), now_ns);
   }
   invite_due(now_ns);
 }
@@ -47,10 +47,8 @@ bool Coordinator::may_invite() const {
 
 bool Coordinator::invite_due(uint64_t now_ns) {
   bool invited = false;
-  for (Invitation& invitation : invitations_) {
-    if (!may_invite()) break;
-    if (invitation.retry_ns > now_ns) continue;
-    invite(invitation);
+  while (!invitations_due_.empty() && invitations_due_.begin()->first <= now_ns && may_invite()) {
+    invite(invitations_[invitations_due_.begin()->second]);
     invited = true;
   }
   return invited;
@@ -62,12 +60,33 @@ void Coordinator::invite(Invitation& invitation) {
   hello.role = static_cast<uint8_t>(Role::kServer);
   hello.rank = invitation.rank;
   hello.job = job_;
-  invitation.retry_ns = kNever;
+  ++context_.work.invitations_seen;
+  set_retry(invitation, kNever);
   invitation.unanswered = true;
   ++unanswered_;
   ++unanswered_of_host();
   invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0), kNoJob,
                                            invitation.address, hello, key_, open_);
+  invitation_at_[invitation.link] = static_cast<size_t>(&invitation - invitations_.data());
+}
+
+void Coordinator::set_retry(Invitation& invitation, uint64_t retry_ns) {
+  const auto at = static_cast<size_t>(&invitation - invitations_.data());
+  if (invitation.retry_ns != kNever) invitations_due_.erase({invitation.retry_ns, at});
+  if (retry_ns != kNever) invitations_due_.emplace(retry_ns, at);
+  invitation.retry_ns = retry_ns;
+}
+
+// Its session is a member's, or has ended.
+void Coordinator::unlink(Invitation& invitation) {
+  invitation_at_.erase(std::exchange(invitation.link, LinkId(0)));
+}
+
+Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
+  const auto found = invitation_at_.find(link);
+  if (found == invitation_at_.end()) return nullptr;
+  ++context_.work.invitations_seen;
+  return &invitations_[found->second];
 }
 
 // It was answered, or nobody waits for that any more.
@@ -88,13 +107,13 @@ void Coordinator::on_opened(LinkId link) {
 void Coordinator::invite_again(Invitation& invitation, uint64_t now_ns) {
   const bool seldom = open_ && !invitation.refusal.empty();
   const uint32_t most = seldom ? kMostDoublingsOfRefused : kMostDoublings;
-  invitation.link = 0;
-  invitation.retry_ns = now_ns + (kRetryNs << std::min(invitation.failures++, most));
+  unlink(invitation);
+  set_retry(invitation, now_ns + (kRetryNs << std::min(invitation.failures++, most)));
 }
 
 void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
   settle(invitation);
-  invitation.link = 0;
+  unlink(invitation);
   invitation.refusal.clear();
   if (why.code == Errc::kExists) return;  // a program there joins by itself
   if (is_transient(why.code)) return invite_again(invitation, now_ns);  // that host is not up yet
@@ -117,6 +136,8 @@ void Coordinator::drop_invitations(const Error& why) {
     if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
   }
   invitations_.clear();
+  invitations_due_.clear();
+  invitation_at_.clear();
 }
 
 }  // namespace mercury

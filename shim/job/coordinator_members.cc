@@ -139,12 +139,6 @@ void Coordinator::index_seats() {
   }
 }
 
-Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
-  const auto it = std::find_if(invitations_.begin(), invitations_.end(),
-                               [&](const Invitation& i) { return i.link == link; });
-  return it == invitations_.end() ? nullptr : &*it;
-}
-
 std::string Coordinator::who(const Seat& seat) const {
   return member_text(seat.join, total(seat.join.role));
 }

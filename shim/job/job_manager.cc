@@ -178,7 +178,7 @@ Round JobManager::first_round(ClientId client, JobSlot job, TensorId tensor) con
 void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   const Change change(*state_);
   State& state = *state_;
-  ++state.work.events;
+  ++state.context.work.events;
   if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
     state.on_hello(lane, std::move(*hello), now_ns);
   } else if (const auto* refused = std::get_if<event::HelloRefused>(&event)) {
@@ -252,7 +252,7 @@ void JobManager::on_timer(uint64_t now_ns) {
 }
 
 uint64_t JobManager::hellos_tried() const { return state_->hellos_tried; }
-const ControlWork& JobManager::work() const { return state_->work; }
+const ControlWork& JobManager::work() const { return state_->context.work; }
 
 bool JobManager::idle() const {
   const State& s = *state_;

@@ -139,6 +139,7 @@ struct ControlWork {
   uint64_t received_bytes = 0;
   uint64_t messages_sent = 0;
   uint64_t sent_bytes = 0;
+  uint64_t invitations_seen = 0;  // of jobs that it coordinates: each look at one
 };
 
 class JobManager {

@@ -126,6 +126,7 @@ struct JobContext {
     uint32_t open = 0;
     uint32_t others = 0;
   } unanswered;
+  ControlWork work;                           // of this host
   std::set<std::string> unauthenticated;      // jobs of which the log has said so
   std::deque<std::function<void()>> replies;  // to programs; called when nothing else is under way
 };

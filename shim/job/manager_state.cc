@@ -22,10 +22,10 @@ JobManager::State::State(Host host, JobPolicy policy)
 
 JobManager::Host JobManager::State::counted(Host host) {
   host.send = [this, send = std::move(host.send)](LaneId lane, Command command) {
-    ++work.commands;
+    ++context.work.commands;
     if (const auto* control = std::get_if<command::SendControl>(&command)) {
-      ++work.messages_sent;
-      work.sent_bytes += control->message.size();
+      ++context.work.messages_sent;
+      context.work.sent_bytes += control->message.size();
     }
     send(lane, std::move(command));
   };
@@ -159,8 +159,8 @@ void JobManager::State::close_to(const Link& link, LinkId id, const Error& why, 
 }
 
 void JobManager::State::on_control(const event::ControlReceived& received, uint64_t now_ns) {
-  ++work.messages_received;
-  work.received_bytes += received.message.size();
+  ++context.work.messages_received;
+  context.work.received_bytes += received.message.size();
   const Link* link = context.links.find(received.token);
   if (!link) return;
   Result<Message> message = decode_message(received.message);

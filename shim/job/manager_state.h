@@ -95,7 +95,6 @@ struct JobManager::State {
   std::vector<PendingHello> hellos;
   uint64_t hellos_saw = 0;    // whom_hellos_await(), when all were tried
   uint64_t hellos_tried = 0;  // JobManager::hellos_tried
-  ControlWork work;
   std::vector<std::pair<ClientId, std::function<void()>>> leaving_clients;
   uint64_t last_coordinator = 0;
   uint64_t last_inviting = 0;  // coordinator

@@ -79,9 +79,11 @@ void print(const Start& start) {
         {"server", start.server}}) {
     const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
     std::printf(
-        "  %s: %llu events, %llu commands, %llu messages in, %llu out, %llu bytes in, %llu out\n",
+        "  %s: %llu events, %llu commands, %llu messages in, %llu out, %llu bytes in, %llu out, "
+        "%llu invitations seen\n",
         who, number(work.events), number(work.commands), number(work.messages_received),
-        number(work.messages_sent), number(work.received_bytes), number(work.sent_bytes));
+        number(work.messages_sent), number(work.received_bytes), number(work.sent_bytes),
+        number(work.invitations_seen));
   }
 }
 
@@ -98,6 +100,7 @@ void expect_linear(const Start& half, const Start& all) {
     expect_linear("commands", a.commands, b.commands);
     expect_linear("messages received", a.messages_received, b.messages_received);
     expect_linear("messages sent", a.messages_sent, b.messages_sent);
+    expect_linear("invitations seen", a.invitations_seen, b.invitations_seen);
     // To each member, or from it: every worker hears where each server is.
     const uint64_t peers_a = whose == &Start::coordinator ? half.members : 1;
     const uint64_t peers_b = whose == &Start::coordinator ? all.members : 1;
@@ -105,6 +108,8 @@ void expect_linear(const Start& half, const Start& all) {
     expect_linear("bytes sent", a.sent_bytes / peers_a, b.sent_bytes / peers_b);
   };
   SCOPED_TRACE(all.members);
+  // All servers but its own are invited.
+  EXPECT_GE(all.coordinator.invitations_seen, all.members - 1);
   each("coordinator", &Start::coordinator);
   each("worker", &Start::worker);
   each("server", &Start::server);
