@@ -27,7 +27,7 @@ MERCURY = "mercury"
 OTHERS = ("mercury-fifo", "p3", "byteps", "bytescheduler", "wfbp")
 MODELS = ("alexnet", "vgg16", "vgg19", "resnet50", "mobilenet", "bert-base")
 # A core simulates a million frames a second: more hosts than these are scale.csv's.
-CLUSTERS = ((2, 2), (2, 2), (2, 1), (2, 4), (4, 4), (4, 2), (8, 4))
+CLUSTERS = ((2, 2), (2, 2), (2, 1), (2, 4), (4, 4), (4, 2), (8, 4), (8, 8))
 GBPS = (1, 2, 5, 10, 10, 25, 40, 100)
 # As in the paper's sections on links that change; P3 becomes steady after some iterations.
 STEADY = ("--iterations", "10", "--warmup", "4")
