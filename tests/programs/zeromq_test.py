@@ -269,14 +269,15 @@ class Options(ZeroMqTest):
                 self.assertIsNone(server.poll(), self.hosts.words(server))
 
 
-class Failures(ZeroMqTest):
+class SteadyTest(ZeroMqTest):
     """Short time-outs of the daemons, so that the tests need not wait for the default ones."""
     HOSTS = {"extra": '[session]\npeer_timeout = "2s"\n[sockets]\nprobe = "1s"\nsilence = "100ms"\n'}
+    FROM = "a"  # where the client is; its server is at b
 
     def start(self, **options):
         self.endpoint = self.hosts.endpoint("b", self.port())
         self.server = self.bind("b", "echo", self.endpoint)
-        client = self.zeromq("a", "steady", "connect", self.endpoint, stdin=subprocess.PIPE, **options)
+        client = self.zeromq(self.FROM, "steady", "connect", self.endpoint, stdin=subprocess.PIPE, **options)
         self.says(client, "flows")
         return client
 
@@ -285,16 +286,13 @@ class Failures(ZeroMqTest):
         self.server.wait()
         self.says(client, "lost")
 
-    def restart_server(self, client):
-        def restart():
-            if self.server.poll() is None:
-                self.kill_server(client)
-            self.assertTrue(wait_until(lambda: self.hosts.sockets("b")["listeners"] == 0))
-            with self.stopped(client):
-                self.server = self.bind("b", "echo", self.endpoint)
-            self.says(client, "flows")
-            time.sleep(0.5)  # some questions and answers
-        self.often_enough(True, 10_000, restart)
+    def try_another_server(self, client):
+        if self.server.poll() is None:
+            self.kill_server(client)
+        self.assertTrue(wait_until(lambda: self.hosts.sockets("b")["listeners"] == 0))
+        with self.stopped(client):
+            self.server = self.bind("b", "echo", self.endpoint)
+        self.says(client, "flows")
 
     def finish(self, client, saw_nothing=False):
         client.stdin.close()
@@ -303,6 +301,14 @@ class Failures(ZeroMqTest):
         self.assertGreater(json.loads(out[-1])["questions"], 0)
         if saw_nothing:
             self.assertEqual(out[:-1], [])
+
+
+class Failures(SteadyTest):
+    def restart_server(self, client):
+        def restart():
+            self.try_another_server(client)
+            time.sleep(0.5)  # some questions and answers
+        self.often_enough(True, 10_000, restart)
 
     def is_on_mercury(self):
         """Words of the client that come now."""
@@ -371,6 +377,44 @@ class Failures(ZeroMqTest):
         finally:
             for name in "ab":
                 self.hosts.lose_nothing(name)
+
+
+class FailuresOnOneHost(SteadyTest):
+    """No byte of theirs passes the daemon, which the two need to meet, and not afterwards."""
+    FROM = "b"
+
+    def restart_server(self, client):
+        before = self.hosts.sockets("b")["local_connections"]
+        for _ in range(5):  # as in often_enough()
+            self.try_another_server(client)
+            if self.hosts.sockets("b")["local_connections"] > before:
+                return
+        self.fail("no connection is Mercury's")
+
+    def test_a_peer_that_is_killed_and_comes_back(self):
+        client = self.start()
+        for _ in range(3):
+            self.kill_server(client)
+            self.restart_server(client)
+        self.finish(client)
+
+    def test_heartbeats_find_a_peer_that_is_stopped(self):
+        client = self.start(heartbeat_ms=100)
+        self.server.send_signal(signal.SIGSTOP)
+        self.says(client, "lost")
+        self.server.send_signal(signal.SIGCONT)
+        self.says(client, "flows")
+        self.finish(client)
+
+    def test_a_daemon_that_is_killed_is_not_missed(self):
+        client = self.start()
+        self.hosts.kill_daemon("b")
+        time.sleep(0.5)  # some questions and answers
+        self.hosts.start_daemon("b")
+        # The next connection that the programs make is Mercury's again.
+        self.kill_server(client)
+        self.restart_server(client)
+        self.finish(client, saw_nothing=True)
 
 
 class FewConnections(ZeroMqTest):
