@@ -496,6 +496,10 @@ int main(int argc, char** argv) {
     servers.emplace_back(new ps::KVServer<float>(app));
     serve(&summers[app], servers.back().get());
   }
+  // dmlc's server ends at a push that comes before it was told who takes it.
+  if (!ps::IsScheduler()) {
+    ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup + ps::kServerGroup);
+  }
   if (ps::IsWorker()) {
     run_worker(std::atoi(argv[2]), std::vector<std::string>(argv + 3, argv + argc));
   }
