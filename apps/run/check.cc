@@ -47,7 +47,7 @@ bool uses_io_uring(const ElfFacts& facts) {
     return name.starts_with("liburing.so") || name.starts_with("liburing-ffi.so") ||
            name == "io_uring_setup" || name.starts_with("io_uring_queue_init");
   };
-  return facts.sets_up_io_uring || std::any_of(facts.names.begin(), facts.names.end(), is_of_uring);
+  return std::any_of(facts.names.begin(), facts.names.end(), is_of_uring);
 }
 
 void check_elf(const std::string& path, const ElfFacts& facts, const ElfFacts& own,
@@ -71,9 +71,9 @@ void check_elf(const std::string& path, const ElfFacts& facts, const ElfFacts& o
                     ", of another C library than libmercury_preload.so, which needs " +
                     own.interpreter);
   }
-  if (uses_io_uring(facts)) {
-    found.push_back(path +
-                    " uses io_uring: what it connects or accepts by that stays the "
+  if (uses_io_uring(facts) || facts.may_set_up_io_uring) {
+    found.push_back(path + (uses_io_uring(facts) ? " uses" : " seems to use") +
+                    " io_uring: what it connects or accepts by that stays the "
                     "kernel's");
   }
 }

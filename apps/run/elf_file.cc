@@ -19,6 +19,9 @@ namespace {
 
 constexpr size_t kMostSegments = 4096;
 constexpr size_t kMostBytes = 64UL << 20;  // of one table; Chromium's names are a tenth of it
+constexpr size_t kMostCode = 512UL << 20;  // that is looked through
+constexpr size_t kWindow = 16UL << 20;     // of it at a time
+constexpr size_t kNear = 48;               // bytes between a number and the call that it is for
 
 class ElfFile {
  public:
@@ -82,18 +85,24 @@ class ElfFile {
     if (header.e_machine != EM_X86_64) return;
     const bool imports_syscall =
         std::find(facts.names.begin(), facts.names.end(), "syscall") != facts.names.end();
+    uint64_t most = kMostCode;
     for (const Elf64_Phdr& segment : loaded_) {
-      if ((segment.p_flags & PF_X) == 0) continue;
-      facts.sets_up_io_uring |=
-          makes_the_call(bytes_at(segment.p_offset, segment.p_filesz), imports_syscall);
+      const uint64_t end = segment.p_offset + std::min(segment.p_filesz, most);
+      if ((segment.p_flags & PF_X) == 0 || end < segment.p_offset) continue;
+      most -= end - segment.p_offset;
+      for (uint64_t at = segment.p_offset; at < end && !facts.may_set_up_io_uring; at += kWindow) {
+        const uint64_t bytes = std::min<uint64_t>(kWindow + 2 * kNear, end - at);
+        facts.may_set_up_io_uring = makes_the_call(bytes_at(at, bytes), imports_syscall);
+      }
     }
   }
 
   // Of code: whether it loads io_uring_setup's number, 425, into %eax not far before a system call;
-  // or into %edi before it calls a function, where it imports syscall().
+  // or into %edi before it calls a function, or jumps to one, where it imports syscall(). A guess:
+  // the number may be another's, and the function another one.
   static bool makes_the_call(std::string_view code, bool imports_syscall) {
     constexpr std::string_view kNumber("\xa9\x01\0\0", 4), kSystemCall("\x0f\x05");
-    constexpr size_t kNear = 48;
+    constexpr std::array<std::string_view, 4> kCalls = {"\xe8", "\xe9", "\xff\x15", "\xff\x25"};
     for (size_t at = code.find(kNumber); at != code.npos; at = code.find(kNumber, at + 1)) {
       if (at == 0) continue;
       const char register_of = code[at - 1];  // mov $imm32, %reg; or its form with 64 bits
@@ -101,7 +110,10 @@ class ElfFile {
       const bool to_eax = register_of == '\xb8' || register_of == '\xc0';
       const bool to_edi = register_of == '\xbf' || register_of == '\xc7';
       if (to_eax && behind.find(kSystemCall) != behind.npos) return true;
-      if (to_edi && imports_syscall && behind.find('\xe8') != behind.npos) return true;
+      if (!to_edi || !imports_syscall) continue;
+      for (const std::string_view call : kCalls) {
+        if (behind.find(call) != behind.npos) return true;
+      }
     }
     return false;
   }

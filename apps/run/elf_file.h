@@ -17,8 +17,8 @@ struct ElfFacts {
   // Of what it imports and exports: all strings of its table of names, libraries among them.
   std::vector<std::string> names;
   bool is_go = false;
-  bool sets_up_io_uring = false;  // its code makes that system call, by syscall() or by itself
-  std::string script;             // no ELF, but a script: what stands behind #!
+  bool may_set_up_io_uring = false;  // its code seems to make that call, by syscall() or by itself
+  std::string script;                // no ELF, but a script: what stands behind #!
 };
 
 // kSystem: it cannot be read. What a file says of itself is checked against its length; one that
