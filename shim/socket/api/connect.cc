@@ -1,7 +1,6 @@
 // mercury_socket, mercury_bind, mercury_connect.
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -21,20 +20,10 @@
 namespace mercury::sockets {
 namespace {
 
-constexpr uint8_t kClosed = 7;  // TCP_CLOSE: it neither listens, nor connects, nor is connected
 constexpr int kTypeBits = 0xf;  // of socket()'s type; the others are flags
 
 // What connect() is to do.
 enum class Way { kKernel, kMercury, kIsConnected };
-
-bool is_closed_tcp(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info.tcpi_state;
-  return option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
-         option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
-         libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-         info.tcpi_state == kClosed;
-}
 
 // Whom Linux means by 0.0.0.0 and ::.
 Endpoint named(Endpoint remote) {
@@ -153,7 +142,8 @@ int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
   }
   const int rc = interrupted ? sockets::go_on_by_kernel(fd, address, length)
                              : sockets::libc().connect(fd, address, length);
-  // It is the kernel's now. One that was refused may try again, and then be Mercury's.
-  if (rc == 0 || errno == EINPROGRESS || errno == EINTR) sockets::process().undecided.remove(fd);
+  // It is the kernel's now. One that is refused, now or later, may try again, and then be
+  // Mercury's.
+  if (rc == 0) sockets::process().undecided.remove(fd);
   return rc;
 }

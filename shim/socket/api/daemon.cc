@@ -74,11 +74,18 @@ void set_time_out(int fd, int option, uint64_t ns) {
   libc().setsockopt(fd, SOL_SOCKET, option, &time, sizeof time);
 }
 
+// A fault of the thread itself: none that waits has one, and many programs have a handler of it
+// that says where they crashed.
+bool is_of_fault(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+         signal == SIGTRAP || signal == SIGABRT || signal == SIGSYS;
+}
+
 // Whether some signal has a handler that ends what waits. The kernel does not say which one came.
 bool some_handler_ends_waits() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) != 0) continue;
+    if (is_of_fault(signal) || ::sigaction(signal, nullptr, &action) != 0) continue;
     const bool has_handler = (action.sa_flags & SA_SIGINFO) != 0 ||
                              (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
     if (has_handler && (action.sa_flags & SA_RESTART) == 0) return true;
@@ -96,8 +103,13 @@ class AskingTime {
   ssize_t have(int fd, int option, Call call) {
     ssize_t rc;
     bool shortened = false;
-    while ((rc = call()) < 0 && errno == EINTR && goes_on()) {
-      set_time_out(fd, option, end_ns_ - now_ns());
+    while ((rc = call()) < 0 && errno == EINTR) {
+      const uint64_t left_ns = after_signal();
+      if (left_ns == 0) {
+        errno = EAGAIN;
+        break;
+      }
+      set_time_out(fd, option, left_ns);
       shortened = true;
     }
     const int error = errno;
@@ -107,15 +119,14 @@ class AskingTime {
   }
 
  private:
-  // Else errno says why not.
-  bool goes_on() {
+  // What is left; 0: nothing.
+  uint64_t after_signal() {
     if (on_signal_ == OnSignal::kGiveUp && !interrupted_ && some_handler_ends_waits()) {
       interrupted_ = true;
       end_ns_ = std::min(end_ns_, begun_ns_ + kMomentNs);
     }
-    if (now_ns() < end_ns_) return true;
-    errno = EAGAIN;
-    return false;
+    const uint64_t now = now_ns();
+    return end_ns_ - std::min(now, end_ns_);
   }
 
   const OnSignal on_signal_;
@@ -238,17 +249,21 @@ void Daemon::give_back(DaemonLink link) {
   link.close();
 }
 
+Asked Daemon::unanswered(Asked asked) {
+  if (asked.error == ENETDOWN) {
+    silent_until_ns_.store(now_ns() + kSilenceNs, std::memory_order_relaxed);
+  }
+  return asked;
+}
+
 Asked Daemon::ask(const char* path, const Request& request, OnSignal on_signal) {
   if (now_ns() < silent_until_ns_.load(std::memory_order_relaxed)) return failed(ENETDOWN);
   DaemonLink link = take();
   const bool known = link.fd() >= 0;
   if (!known) {
-    if (const int error = link.open(path, on_signal); error != 0) return failed(error);
+    if (const int error = link.open(path, on_signal); error != 0) return unanswered(failed(error));
   }
-  Asked asked = link.ask(request, on_signal);
-  if (asked.error == ENETDOWN) {
-    silent_until_ns_.store(now_ns() + kSilenceNs, std::memory_order_relaxed);
-  }
+  Asked asked = unanswered(link.ask(request, on_signal));
   if (known && asked.error == ECONNREFUSED) lost_ns_.store(now_ns(), std::memory_order_relaxed);
   if (asked.error == 0) give_back(link);
   return asked;

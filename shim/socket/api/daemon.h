@@ -84,6 +84,7 @@ class Daemon {
   };
 
   DaemonLink take();
+  Asked unanswered(Asked asked);  // notes it if it is
   void give_back(DaemonLink link);
 
   QuietMutex mutex_;

@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +29,16 @@ std::optional<int> option_of(int fd, int level, int name) {
   socklen_t length = sizeof value;
   if (libc().getsockopt(fd, level, name, &value, &length) != 0) return std::nullopt;
   return value;
+}
+
+bool is_closed_tcp(int fd) {
+  constexpr uint8_t kClosed = 7;  // TCP_CLOSE
+  tcp_info info{};
+  socklen_t length = sizeof info.tcpi_state;
+  return option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
+         option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
+         libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_state == kClosed;
 }
 
 // readdir() would allocate, which is not to be done where a signal's handler may be.

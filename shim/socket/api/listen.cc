@@ -53,7 +53,7 @@ Announced announce(int fd) {
 void tell_of_listener(int fd, const Announced& announced) {
   OwnProcess& own = process();
   const auto listener = listener_of(fd);
-  own.undecided.remove(fd);
+  if (!own.undecided.is_kernels(fd)) own.undecided.remove(fd);  // it may listen once more
   if (!listener) return;
   int error = announced.error;
   if (error != 0) {

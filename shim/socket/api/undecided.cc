@@ -6,6 +6,8 @@
 
 namespace mercury::sockets {
 
+constinit std::array<std::atomic<Undecided::Hint>, Undecided::kDescriptors> Undecided::hints_{};
+
 Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd) {
   Registration* free = nullptr;
   for (Registration& slot : registrations_) {
@@ -14,7 +16,7 @@ Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd)
   }
   if (free) return free;
   for (Registration& slot : registrations_) {  // some were closed, or connected by the kernel
-    if (may_be(slot.fd) && cookie_of(slot.fd) == slot.cookie) continue;
+    if (may_be(slot.fd) && cookie_of(slot.fd) == slot.cookie && is_closed_tcp(slot.fd)) continue;
     slot = {};
     free = &slot;
   }
@@ -23,10 +25,8 @@ Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd)
 
 void Undecided::registered(int epoll, int operation, int fd, const epoll_event* event) {
   const auto cookie = cookie_of(fd);
-  if (!cookie) {
-    remove(fd);  // the number is something else's by now
-    return;
-  }
+  // The number is something else's by now, or the kernel connects it.
+  if (!cookie || !is_closed_tcp(fd)) return remove(fd);
   const QuietLock lock(mutex_);
   Registration* const slot = slot_for(*cookie, epoll, fd);
   if (!slot) return remove(fd);

@@ -2,8 +2,9 @@
 // registration belongs to what is behind a descriptor, not to its number, so it is made again when
 // something else is put there.
 //
-// A socket of which not all registrations are known stays the kernel's: one that came to this
-// program in another way than by socket(), under this number, or waits where there was no room.
+// A socket of which not all registrations are known is to stay the kernel's: one that came to this
+// program in another way than by socket(), under this number, or waits where there was no room. As
+// far as numbers tell: nobody says that one was closed, and it may be another's that came so.
 //
 // Owner/thread: any thread. A number is a hint, checked before it counts: a socket may have been
 // closed, and its number be something else's.
@@ -61,7 +62,7 @@ class Undecided {
 
   enum class Hint : uint8_t { kNone, kMayBe, kKernels };
 
-  bool has_hint(int fd) const { return fd >= 0 && static_cast<size_t>(fd) < hints_.size(); }
+  static bool has_hint(int fd) { return fd >= 0 && static_cast<size_t>(fd) < kDescriptors; }
   Hint hint(int fd) const {
     return has_hint(fd) ? hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed)
                         : Hint::kNone;
@@ -73,9 +74,11 @@ class Undecided {
 
   QuietMutex mutex_;
   std::array<Registration, kMost> registrations_{};
-  // As many descriptors as Linux lets a process have unless it is told otherwise.
-  // Never searched, so only what is used of it is touched.
-  std::array<std::atomic<Hint>, 1 << 20> hints_{};
+  // As many descriptors as Linux lets a process have unless it is told otherwise. Never searched,
+  // so only what is used of it is touched; of the class, as it is zero and would else be in the
+  // file.
+  static constexpr size_t kDescriptors = 1 << 20;
+  static std::array<std::atomic<Hint>, kDescriptors> hints_;
 };
 
 }  // namespace mercury::sockets

@@ -367,6 +367,29 @@ TEST_P(Calls, MoreThanAreNotedWaitInEpollAndAreToldAllTheSame) {
   EXPECT_TRUE(is_mercurys(client.get())) << "later ones have room";
 }
 
+TEST_P(Calls, WhoWasRefusedMayTryAgainOnTheSameSocket) {
+  for (const int flags : {0, int{SOCK_NONBLOCK}}) {
+    const UniqueFd listener(mercury_socket(family(), SOCK_STREAM, 0));
+    SocketAddress any = address_of(loopback(family()), family());
+    ASSERT_EQ(mercury_bind(listener.get(), any.get(), any.length), 0);
+    const UniqueFd client(mercury_socket(family(), SOCK_STREAM | flags, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), -1);
+    if (errno == EINPROGRESS) {
+      pollfd refused{client.get(), POLLOUT, 0};
+      ASSERT_EQ(::poll(&refused, 1, 5000), 1);
+      int error = 0;
+      socklen_t length = sizeof error;
+      ASSERT_EQ(mercury_getsockopt(client.get(), SOL_SOCKET, SO_ERROR, &error, &length), 0);
+      errno = error;
+    }
+    ASSERT_EQ(errno, ECONNREFUSED);
+    ASSERT_EQ(mercury_listen(listener.get(), 8), 0);
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), 0)
+        << std::strerror(errno);
+    EXPECT_TRUE(is_mercurys(client.get()));
+  }
+}
+
 TEST_P(Calls, ACopyMayWaitInEpollBeforeItConnects) {
   const UniqueFd listener = listener_at(loopback(family()), family());
   const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));

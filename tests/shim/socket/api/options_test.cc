@@ -226,7 +226,7 @@ TEST_P(Options, WhoHadSetWhatMercuryDoesNotKnowStaysTheKernels) {
     all[i](other.get());
     SocketAddress any = address_of(loopback(family), family);
     ASSERT_EQ(mercury_bind(other.get(), any.get(), any.length), 0);
-    ASSERT_EQ(mercury_listen(other.get(), 8), 0);
+    for (const int backlog : {8, 16}) ASSERT_EQ(mercury_listen(other.get(), backlog), 0);
     EXPECT_EQ(daemon.asked(sockets::RequestKind::kListen), before);
   }
 }
