@@ -32,7 +32,7 @@ Status Program::on_packet(std::span<const std::byte> bytes) {
     reply(0, attach::Failed{request.error().code, request.error().message});
     return request.error();
   }
-  const Status good = on_request(*request);
+  Status good = on_request(*request);
   attach::wipe(request->body);
   return good;
 }
