@@ -83,7 +83,7 @@ int go_on_by_kernel(int fd, const sockaddr* address, socklen_t length) {
   return rc;
 }
 
-// 0: connected; an errno; or -1: by the kernel. EINTR: it is not, and was not asked to be.
+// 0: connected; an errno; or -1: by the kernel. EINTR: a signal came, and nobody connects it yet.
 int connect_by_mercury(int fd, int family, const Endpoint& remote) {
   OwnProcess& own = process();
   Request request;

@@ -338,8 +338,8 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
   EXPECT_GE(credit.budget_bytes(), kQueue);
 }
 
-// Hosts that measured with frames of different sizes would else have different budgets, and one of
-// eight senders' receivers a frame of each in flight where the others have two.
+// Else receivers that measured with frames of different sizes have different budgets: with eight
+// senders one has a frame of each in flight, and the others two.
 TEST_F(CreditTest, ARoundTripOfSmallFramesIsNotTakenForOneOfLargeFrames) {
   constexpr uint32_t kSenders = 6;
   for (uint32_t i = 0; i < kSenders; ++i) rtts[i] = 4'000;  // 5,000 bytes of the link's
