@@ -309,6 +309,14 @@ void expect_told(int epoll, int client, int listener, int family) {
   EXPECT_NE(got.events & EPOLLIN, 0U);
 }
 
+// One more that waits in `epoll` before it connects is Mercury's.
+void expect_one_more(int epoll, int listener, int family) {
+  const UniqueFd client(mercury_socket(family, SOCK_STREAM, 0));
+  wait_in(epoll, client.get());
+  expect_told(epoll, client.get(), listener, family);
+  EXPECT_TRUE(is_mercurys(client.get()));
+}
+
 TEST_P(Calls, ManySocketsMayWaitInEpollAndBeClosed) {
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   for (int i = 0; i < 2000; ++i) {
@@ -316,10 +324,7 @@ TEST_P(Calls, ManySocketsMayWaitInEpollAndBeClosed) {
     wait_in(epoll.get(), client.get());
   }
   const UniqueFd listener = listener_at(loopback(family()), family());
-  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
-  wait_in(epoll.get(), client.get());
-  expect_told(epoll.get(), client.get(), listener.get(), family());
-  EXPECT_TRUE(is_mercurys(client.get()));
+  expect_one_more(epoll.get(), listener.get(), family());
 }
 
 TEST_P(Calls, ManyMayWaitInEpollThatTheKernelHasConnected) {
@@ -338,10 +343,7 @@ TEST_P(Calls, ManyMayWaitInEpollThatTheKernelHasConnected) {
     ASSERT_TRUE(rc == 0 || (flags != 0 && errno == EINPROGRESS)) << std::strerror(errno);
     ASSERT_FALSE(is_mercurys(clients.back().get()));
   }
-  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
-  wait_in(epoll.get(), client.get());
-  expect_told(epoll.get(), client.get(), listener.get(), family());
-  EXPECT_TRUE(is_mercurys(client.get()));
+  expect_one_more(epoll.get(), listener.get(), family());
 }
 
 // There is no room to note where they wait, and it is the kernel's then.
@@ -360,11 +362,8 @@ TEST_P(Calls, MoreThanAreNotedWaitInEpollAndAreToldAllTheSame) {
   }
   EXPECT_GE(mercurys, 200);
   EXPECT_LT(mercurys, kMoreThanAreNoted);
-  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  wait_in(epoll.get(), client.get());
-  expect_told(epoll.get(), client.get(), listener.get(), family());
-  EXPECT_TRUE(is_mercurys(client.get())) << "later ones have room";
+  expect_one_more(epoll.get(), listener.get(), family());  // later ones have room
 }
 
 TEST_P(Calls, WhoWasRefusedMayTryAgainOnTheSameSocket) {
