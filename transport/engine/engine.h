@@ -345,7 +345,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
   void ask_for_token(const PendingHello& of);
-  Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
+  Result<SessionSlot> open_session(const Endpoint&, Result<PathId>, Token, JobSlot);
   void tick();
   void follow_link_rate();
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }

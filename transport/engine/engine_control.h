@@ -11,8 +11,8 @@
 namespace mercury {
 
 template <Port P, Service S>
-Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token token, JobSlot job) {
-  Result<PathId> path = port_.open_path(remote);
+Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<PathId> path,
+                                               Token token, JobSlot job) {
   if (!path) return path.error();
   SessionSlot slot;
   if (!sessions_.allocate(slot, token)) {
@@ -53,7 +53,8 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
 
 template <Port P, Service S>
 void Engine<P, S>::run(const command::Connect& request) {
-  Result<SessionSlot> slot = open_session(request.remote, request.token, request.job);
+  Result<SessionSlot> slot =
+      open_session(request.remote, port_.open_path(request.remote), request.token, request.job);
   if (!slot) {
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
     return;
@@ -72,7 +73,9 @@ void Engine<P, S>::run(const command::Accept& request) {
     report(event::SessionClosed{request.token, Errc::kTimedOut, "the HELLO is no longer waiting"});
     return;
   }
-  Result<SessionSlot> slot = open_session(pending->remote, request.token, request.job);
+  Result<SessionSlot> slot =
+      open_session(pending->remote, open_tentative_path(port_, pending->remote, pending->way),
+                   request.token, request.job);
   if (!slot) {
     send_reason(*pending, slot.error().code, slot.error().message);
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
@@ -104,6 +107,7 @@ void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
 template <Port P, Service S>
 void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
+  settle_path(port_, entry.path);  // its first frame with a tag answers what went to its address
   entry.tag = entry.session->tag();
   entry.seals = entry.session->seals();
   if (entry.seals == nullptr) {

@@ -165,6 +165,21 @@ Result<PathId> open_answer_path(P& port, const Endpoint& remote, ReturnWay way) 
   }
 }
 
+// Cold. To somebody who has not shown yet that he is at his address: until settle_path, which says
+// that he has, frames go back the way his came, and no neighbour is asked for, or kept, for him.
+template <Port P>
+Result<PathId> open_tentative_path(P& port, const Endpoint& remote, ReturnWay way) {
+  if constexpr (requires { port.open_tentative_path(remote, way); }) {
+    return port.open_tentative_path(remote, way);
+  } else {
+    return port.open_path(remote);
+  }
+}
+template <Port P>
+void settle_path(P& port, PathId path) {
+  if constexpr (requires { port.settle_path(path); }) port.settle_path(path);
+}
+
 // Cold. As `path`, which is open, of frames that leave from the port's source port `source`, one of
 // PortInfo::source_ports: 0 is the first. The way to the peer is looked for once, for `path`. Each
 // is closed for itself. Ports that have none need not know it.

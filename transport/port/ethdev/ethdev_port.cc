@@ -153,6 +153,23 @@ Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay wa
   return open_path(remote, way);
 }
 
+// Whoever is reached by a gateway costs no neighbour, and its gateway may not be where its frames
+// come from.
+Result<PathId> EthdevPort::open_tentative_path(const Endpoint& remote, ReturnWay way) {
+  if (!device_->neighbours().would_add_host(remote.ip)) way = {};
+  return open_path(remote, way);
+}
+
+void EthdevPort::settle_path(PathId id) {
+  Path& path = paths_[id.value];
+  if (!path.fixed) return;
+  const auto neighbour = device_->neighbours().resolve(path.remote.ip);
+  if (!neighbour) return;  // its frames have come this way, so it stays
+  path.fixed = false;
+  path.borrowed = true;
+  path.neighbour = *neighbour;
+}
+
 Result<PathId> EthdevPort::open_path_from(PathId like, uint16_t source) {
   if (source >= info_.source_ports.count) {
     return Error(Errc::kInvalidArgument, "the port has no such source port");
@@ -225,7 +242,7 @@ void EthdevPort::close_path(PathId path) {
 bool EthdevPort::path_ready(PathId path) const {
   const Path& at = paths_[path.value];
   return at.loops || at.fixed ||
-         (device_->link_up() && device_->neighbours().mac(at.neighbour) != 0);
+         (device_->link_up() && (at.borrowed || device_->neighbours().mac(at.neighbour) != 0));
 }
 
 uint32_t EthdevPort::path_max_payload(PathId path) const {

@@ -56,6 +56,8 @@ class EthdevPort {
   Result<PathId> open_path_from(PathId like, uint16_t source);
   ReturnWay return_way(const RxFrame& frame) const noexcept;
   Result<PathId> open_answer_path(const Endpoint& remote, ReturnWay way);
+  Result<PathId> open_tentative_path(const Endpoint& remote, ReturnWay way);
+  void settle_path(PathId path);
   void close_path(PathId path);
   bool path_ready(PathId path) const;
   uint32_t path_max_payload(PathId path) const;
@@ -74,8 +76,9 @@ class EthdevPort {
     uint64_t mac = 0;        // in the header; 0: none yet
     uint32_t neighbour = 0;  // entry of Device::neighbours()
     uint16_t loop_engine = 0;
-    bool fixed = false;  // its header is as it stays, whatever neighbours say
-    bool loops = false;  // to an engine of this very device: over its inbox
+    bool fixed = false;     // its header is as it stays, whatever neighbours say
+    bool borrowed = false;  // the header has the address of a frame, until its neighbour answers
+    bool loops = false;     // to an engine of this very device: over its inbox
     bool open = false;
   };
 

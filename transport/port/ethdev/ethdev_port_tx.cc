@@ -44,9 +44,10 @@ bool EthdevPort::address(Path& path) noexcept {
   const uint64_t mac = device_->neighbours().mac(path.neighbour);
   if (mac != path.mac) [[unlikely]] {
     path.mac = mac;
+    path.borrowed = false;
     set_destination(path.header, MacAddress::unpack(mac));
   }
-  return mac != 0;
+  return mac != 0 || path.borrowed;
 }
 
 void EthdevPort::tx_send(TxFrame& frame, PathId path_id, uint32_t bytes) noexcept {

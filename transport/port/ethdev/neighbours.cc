@@ -107,6 +107,12 @@ Result<uint32_t> Neighbours::resolve(const IpAddress& destination) {
   return *index;
 }
 
+bool Neighbours::would_add_host(const IpAddress& destination) {
+  const std::scoped_lock lock(mutex_);
+  const auto hop = next_hop(destination);
+  return hop && *hop == destination && !by_ip_.contains(destination);
+}
+
 void Neighbours::hold(uint32_t entry) {
   const std::scoped_lock lock(mutex_);
   ++entries_[entry].holders;

@@ -54,6 +54,9 @@ class Neighbours {
   // The entry of the next hop to `destination`, for the caller to hold until release(). Errors:
   // kNotFound (no route), kLimit.
   Result<uint32_t> resolve(const IpAddress& destination);
+  // Whether that would bring in a host which may not be there: one of the link's that nobody has
+  // asked for.
+  bool would_add_host(const IpAddress& destination);
   void hold(uint32_t entry);  // once more, which is held
   void release(uint32_t entry);
 

@@ -291,6 +291,18 @@ TEST_F(NeighboursTest, UsesTheGatewayOutsideThePrefix) {
   EXPECT_FALSE(table_.resolve(*IpAddress::parse("2001:db8::1")));  // no IPv6 gateway
 }
 
+// Whoever is behind a gateway is no neighbour, and his frames may come from another router's
+// address.
+TEST_F(NeighboursTest, OnlyAHostOfTheLinkThatNobodyAskedForWouldBeAdded) {
+  EXPECT_TRUE(table_.would_add_host(host(2).v4));
+  EXPECT_FALSE(table_.would_add_host(IpAddress::v4(192, 0, 2, 1))) << "its gateway would be";
+  EXPECT_FALSE(table_.would_add_host(*IpAddress::parse("2001:db8::1"))) << "there is no way to it";
+  EXPECT_EQ(table_.size(), 0U);
+  ASSERT_TRUE(table_.resolve(host(2).v4));
+  EXPECT_FALSE(table_.would_add_host(host(2).v4));
+  EXPECT_TRUE(table_.would_add_host(host(3).v4));
+}
+
 TEST_F(NeighboursTest, KeepsOnlyWhatWasAskedFor) {
   const auto entry = table_.resolve(host(2).v4);
   for (uint32_t i = 0; i < 10'000; ++i) {

@@ -75,6 +75,43 @@ TEST_F(RingPort, AnAnswerGoesBackTheWayThatTheFrameCame) {
   }
 }
 
+// A peer that has not shown that it is at its address costs no neighbour. When it has, frames go on
+// at once, and to where its neighbour says that it is.
+TEST_F(RingPort, APathIsTentativeUntilItsPeerHasShownItself) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  Neighbours& neighbours = a_->device->neighbours();
+  const ReturnWay way{b_->device->local().mac.packed()};
+  const ReturnWay elsewhere{MacAddress{{2, 0, 0, 0, 0, 9}}.packed()};
+  for (const Endpoint& to : {b_->v4(), b_->v6()}) {
+    const uint32_t known = neighbours.size();
+    const PathId path = *port.open_tentative_path(to, way);
+    const PathId wrong = *port.open_tentative_path(to, elsewhere);
+    for (int i = 0; i < 100; ++i) pass();
+    EXPECT_EQ(neighbours.size(), known);
+    EXPECT_TRUE(port.path_ready(path));
+    seen_.clear();
+    EXPECT_TRUE(send(port, path, "answer"));
+    EXPECT_TRUE(send(port, wrong, "nobody hears it"));
+    port.settle_path(path);
+    EXPECT_TRUE(port.path_ready(path));
+    EXPECT_TRUE(send(port, path, "first"));
+    pass();
+    EXPECT_EQ(seen_, (std::vector<std::string>{"answer", "first"}));
+    EXPECT_EQ(neighbours.size(), known + 1);
+    port.settle_path(wrong);
+    for (int i = 0; i < 100; ++i) pass();
+    seen_.clear();
+    EXPECT_TRUE(send(port, path, "later"));
+    EXPECT_TRUE(send(port, wrong, "found"));
+    pass();
+    EXPECT_EQ(seen_, (std::vector<std::string>{"later", "found"}));
+    port.close_path(path);
+    port.close_path(wrong);
+  }
+  EXPECT_EQ(a_->count(Counter::kDropNeighbor), 0U);
+}
+
 TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];
