@@ -4,15 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace mercury {
 namespace {
+
+constexpr uint32_t kFullFrame = 1538;
 
 TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
   // Bytes per second at which a frame takes a whole number of nanoseconds, and at which it does
   // not.
   for (const uint64_t rate :
        {125'000'000ULL, 1'250'000'000ULL, 12'500'000'000ULL, 12'345'678'901ULL}) {
-    constexpr uint32_t kFrame = 1538;
     constexpr uint64_t kBound = 64 * 1024;
     Pacer pacer(rate, kBound);
     uint64_t now_ns = 1'000;
@@ -21,21 +24,20 @@ TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
     for (int frame = 0; frame < 1'000'000; ++frame) {
       if (!pacer.allows(now_ns)) now_ns = pacer.ready_at_ns();
       ASSERT_TRUE(pacer.allows(now_ns)) << rate;
-      pacer.sent(kFrame, now_ns);
-      sent_bytes += kFrame;
+      pacer.sent(kFullFrame, now_ns);
+      sent_bytes += kFullFrame;
       const auto carried = static_cast<uint64_t>(static_cast<double>(now_ns - 1'000) * 1e-9 *
                                                  static_cast<double>(rate));
       ASSERT_GT(sent_bytes, carried) << "the link has run dry at " << rate;
       most_ahead_bytes = std::max(most_ahead_bytes, sent_bytes - carried);
     }
-    EXPECT_LE(most_ahead_bytes, kBound + 2 * kFrame) << rate;
+    EXPECT_LE(most_ahead_bytes, kBound + 2 * kFullFrame) << rate;
   }
 }
 
 // An eighth of 400 Gb/s with a bound of two frames, and other links and
 // passes: what is released at the begin of each keeps the link busy until the next one.
 TEST(Pacer, APassReleasesWhatTheLinkCarriesUntilTheNextOne) {
-  constexpr uint32_t kFrame = 1538;
   struct Case {
     uint64_t rate;  // of one engine
     uint64_t bound;
@@ -53,9 +55,9 @@ TEST(Pacer, APassReleasesWhatTheLinkCarriesUntilTheNextOne) {
     for (uint64_t pass = 0; pass < kPasses; ++pass, now_ns += c.pass_ns) {
       const double carried = static_cast<double>(pass) * per_pass;
       const double ahead = static_cast<double>(sent) - carried;
-      EXPECT_LE(ahead, static_cast<double>(c.bound + kFrame) + 1) << "found by pass " << pass;
+      EXPECT_LE(ahead, static_cast<double>(c.bound + kFullFrame) + 1) << "found by pass " << pass;
       pacer.begin_pass(now_ns, pass > 0);
-      for (; pacer.allows(now_ns); sent += kFrame) pacer.sent(kFrame, now_ns);
+      for (; pacer.allows(now_ns); sent += kFullFrame) pacer.sent(kFullFrame, now_ns);
     }
     EXPECT_GE(static_cast<double>(sent), 0.999 * static_cast<double>(kPasses - 1) * per_pass)
         << c.rate << " bytes per second in passes of " << c.pass_ns << " ns";
@@ -83,7 +85,6 @@ TEST(Pacer, ASleepAndALongPassReleaseNoMore) {
 // A thread that sleeps until there is something to do, and comes late; where a link carries the
 // bound too fast for that, it does not sleep.
 TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
-  constexpr uint32_t kFrame = 1538;
   constexpr uint64_t kBound = 64 * 1024;
   struct Case {
     uint64_t rate;
@@ -102,10 +103,10 @@ TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
       ASSERT_GE(sent_bytes + (pass == 0), carried) << "the link has run dry at " << c.rate;
       pacer.begin_pass(now_ns, false);
       uint64_t frames = 0;
-      for (; pacer.allows(now_ns); ++frames) pacer.sent(kFrame, now_ns);
+      for (; pacer.allows(now_ns); ++frames) pacer.sent(kFullFrame, now_ns);
       ASSERT_GE(frames, c.least_frames) << "pass " << pass << " at " << c.rate;
-      sent_bytes += frames * kFrame;
-      ASSERT_LE(sent_bytes - carried, kBound + kFrame) << "pass " << pass << " at " << c.rate;
+      sent_bytes += frames * kFullFrame;
+      ASSERT_LE(sent_bytes - carried, kBound + kFullFrame) << "pass " << pass << " at " << c.rate;
       const uint64_t ready_ns = pacer.ready_at_ns();
       pacer.begin_pass(ready_ns - 3, false);  // rounded
       ASSERT_FALSE(pacer.allows(ready_ns - 3)) << "pass " << pass << " at " << c.rate;
@@ -116,6 +117,51 @@ TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
 
 // Frames that come one by one, as grants do, to a link that is busy: what each waits is bounded,
 // and an idle link has the first at once.
+// When a frame that is more urgent than all others, and comes at `comes_ns`, begins to leave by a
+// full link of `rate`: the engine's thread comes `late_ns` after it may send again.
+uint64_t leaves_at_ns(bool gathers, uint64_t rate, uint64_t comes_ns, uint64_t late_ns) {
+  Pacer pacer(rate, 64 * 1024, nullptr, gathers);
+  uint64_t now_ns = 1'000, free_at_ns = now_ns;
+  while (true) {
+    pacer.begin_pass(now_ns, false);
+    while (pacer.allows(now_ns)) {
+      if (now_ns >= comes_ns) return std::max(now_ns, free_at_ns);
+      pacer.sent(kFullFrame, now_ns);
+      free_at_ns = std::max(now_ns, free_at_ns) + uint64_t{kFullFrame} * 1'000'000'000 / rate;
+    }
+    now_ns = std::max(now_ns, pacer.ready_at_ns()) + late_ns;
+  }
+}
+
+struct Waits {
+  uint64_t longest_ns = 0, sum_ns = 0;
+};
+Waits waits_of_what_is_urgent(bool gathers, uint64_t rate, uint64_t late_ns) {
+  Waits waits;
+  for (uint64_t comes_ns = 3'000'000; comes_ns < 6'000'000; comes_ns += 7'919) {
+    const uint64_t wait_ns = leaves_at_ns(gathers, rate, comes_ns, late_ns) - comes_ns;
+    waits.longest_ns = std::max(waits.longest_ns, wait_ns);
+    waits.sum_ns += wait_ns;
+  }
+  return waits;
+}
+
+// What waits for frames to gather waits no longer than it would behind them on the link.
+TEST(Pacer, WhatIsUrgentLeavesNoLaterWhereFramesGather) {
+  for (const uint64_t rate : {2'500'000U, 62'500'000U, 125'000'000U, 312'500'000U, 625'000'000U}) {
+    const uint64_t frame_ns = uint64_t{kFullFrame} * 1'000'000'000 / rate;
+    for (const uint64_t late_ns : {0U, 20'000U, 60'000U}) {
+      const Waits gathered = waits_of_what_is_urgent(true, rate, late_ns);
+      const Waits at_once = waits_of_what_is_urgent(false, rate, late_ns);
+      const auto of = [&] {
+        return testing::Message() << rate << " B/s, " << late_ns << " ns late";
+      };
+      EXPECT_LE(gathered.longest_ns, at_once.longest_ns + frame_ns) << of();
+      EXPECT_LE(gathered.sum_ns, at_once.sum_ns) << of();
+    }
+  }
+}
+
 TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
   constexpr uint32_t kFrame = 1'000;
   Pacer pacer(100'000'000, 64 * 1024, nullptr, true);  // 10 us for a frame
