@@ -39,6 +39,7 @@ OPTIONS, REST = arguments()
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 LIVES = 3  # of each kind but the ones that die
 DEATHS = 14
+JOB_MBIT = 20  # that a job may send from there, where it has a rate
 LINK = "50Mbps"  # of the hostile program's host, where its job and the innocent one share it
 MEMORY = "1GiB"  # that all programs of the hostile program's host may share, where it shares all it can: most of it, in pieces
 PIECES = range(8, (1 << 30) // hostile_program.SHARED_BYTES)
@@ -76,14 +77,14 @@ class Hostile:
 
 
 class Cluster:
-    """Two workers' hosts and a server's, and the innocent job on them; of the hostile program's host, `rate` is its link's, and
-    `memory` what all programs may share."""
+    """Two workers' hosts and a server's, and the innocent job on them; of the hostile program's host, `rate` is its link's,
+    `memory` what all programs may share, and `job_rate` what each job may send."""
 
-    def __init__(self, folder, rate="0bps", memory="0"):
+    def __init__(self, folder, rate="0bps", memory="0", job_rate="0bps"):
         self.daemons = {}
         for name in ("server", "left", "right"):
             self.address = some_address()
-            limits = {"MERCURY_PORT_RATE": rate, "MERCURY_ATTACH_TOTAL_MEMORY": memory} if name == "left" else {}
+            limits = {"MERCURY_PORT_RATE": rate, "MERCURY_ATTACH_TOTAL_MEMORY": memory, "MERCURY_JOBS_RATE": job_rate} if name == "left" else {}
             with unittest.mock.patch.dict(os.environ, limits):
                 self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
             if name == "server":
@@ -223,6 +224,18 @@ class HostileProgramTest(unittest.TestCase):
             self.assertGreater(part, 0.1, f"seed {OPTIONS.seed}: of what its host sends, with one other job there")
         self.beside("weight", 1, takes_no_more_than_others)
         self.assertIn("its weight here is 1, not 1000", self.cluster.daemons["left"].log())
+
+    def test_one_that_sends_as_fast_as_it_is_served(self):
+        """Its job's rate is all that it gets, though nobody else wants the link."""
+        self.start(job_rate=f"{JOB_MBIT}Mbps")
+
+        def takes_its_time(hostile):
+            before, since = self.counter("tx_bytes"), time.monotonic()
+            wanted = 4 * JOB_MBIT * 125_000  # in 4 s
+            self.wait_for(lambda: self.counter("tx_bytes") >= before + wanted, lambda: "it does not send")
+            # A twentieth is headers and acknowledgements, which no rate counts, and what it may send at once.
+            self.assertGreater(time.monotonic() - since, 0.95 * 4, f"seed {OPTIONS.seed}")
+        self.beside("greedy", 1, takes_its_time)
 
     def test_one_that_attaches_without_end(self):
         def seen(hostile):
