@@ -116,10 +116,10 @@ class Bystander:
 
 
 class Overheard:
-    """A PUSH that a worker's host has sent, and whatever is made of it, from that host."""
+    """A chunk that a host has sent to another, and whatever is made of it, from that host."""
 
-    def __init__(self, test, packet):
-        self.test, self.packet = test, packet
+    def __init__(self, test, packet, to="server"):
+        self.test, self.packet, self.to = test, packet, to
         self.frame = packet[28:28 + 48 + int.from_bytes(packet[28 + 6:28 + 8], "big")]
         self.payload, self.tag = self.frame[48:], frames.tag_of(self.frame)
         self.session, = struct.unpack_from(">I", self.frame, 8)
@@ -129,12 +129,12 @@ class Overheard:
 
     def forge(self, frame, counter):
         """It is dropped, and counted."""
-        server = self.test.daemons["server"]
-        before = server.counters()[counter]
+        daemon = self.test.daemons[self.to]
+        before = daemon.counters()[counter]
         udp = self.packet[20:24] + struct.pack(">HH", 8 + len(frame), 0)
         self.forger.sendto(self.packet[:10] + bytes(2) + self.packet[12:20] + udp + frame,
-                           (self.test.addresses["server"], 0))
-        self.test.wait_for(lambda: server.counters()[counter] > before, counter)
+                           (self.test.addresses[self.to], 0))
+        self.test.wait_for(lambda: daemon.counters()[counter] > before, counter)
 
 
 UNUSED = 1 << 31  # a packet number that nobody comes to, near enough to be believed
@@ -356,10 +356,10 @@ class BadInputTest(unittest.TestCase):
             sender.sendto(frame, (self.addresses[generator.choice(("server", "left"))], UDP_PORT))
         bystander.stop(self)
 
-    def capture(self, host, tensor):
-        """What the host pushes of the tensor to the server, whatever else is on the loopback."""
-        source, target = (socket.inet_aton(self.addresses[name]) for name in (host, "server"))
-        wire = capture([(LOAD_WORD, 12, source), (LOAD_WORD, 16, target), (LOAD_BYTE, 28 + 3, bytes([frames.PUSH])),
+    def capture(self, host, tensor, to="server", kind=frames.PUSH):
+        """What the host sends of the tensor, whatever else is on the loopback."""
+        source, target = (socket.inet_aton(self.addresses[name]) for name in (host, to))
+        wire = capture([(LOAD_WORD, 12, source), (LOAD_WORD, 16, target), (LOAD_BYTE, 28 + 3, bytes([kind])),
                         (LOAD_WORD, 28 + 28, struct.pack(">I", tensor))])
         self.addCleanup(wire.close)
         return wire
@@ -412,6 +412,28 @@ class BadInputTest(unittest.TestCase):
             reply = program.result()
             self.assertEqual((reply.code, reply.text), (0, ""))
         bystander.stop(self)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
+    def test_sums_damaged_on_the_way(self):
+        """What they have written into the tensor the sum replaces."""
+        self.cluster()
+        sums = self.capture("server", 4000, to="left", kind=frames.RESULT)
+        first, second, _ = self.overheard_pair()
+        victim = Overheard(self, sums.recv(65536), to="left")
+        number, *others = victim.chunk
+        pushes = self.capture("left", 4000)
+        first.begin("exchange", tensor=4000, rounds=1)
+        pushes.recv(65536)  # it waits for the next sum, which lacks the second worker
+        for bit in (0, 17, 8 * len(victim.payload) - 1):
+            damaged = bytearray(victim.payload)
+            damaged[bit // 8] ^= 1 << bit % 8
+            victim.forge(frames.frame(frames.RESULT, bytes(damaged), session=victim.session, number=UNUSED,
+                                      payload_crc=frames.crc32c(victim.payload), chunk=(number + 1, *others), tag=victim.tag),
+                         "drop_payload_crc")
+        second.begin("exchange", tensor=4000, rounds=1)
+        for program in (first, second):
+            reply = program.result()
+            self.assertEqual((reply.code, reply.text), (0, ""))
 
     @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
     def test_frames_forged_by_one_who_reads_them(self):
