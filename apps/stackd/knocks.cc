@@ -65,8 +65,10 @@ void Knocks::start(KnockId id, const KnockTarget& target, Reply reply) {
 
 Status Knocks::connect(Knock& knock) {
   // Somebody else may listen there by now, who expects a client that speaks.
-  if (Status listens = listening_.check(knock.target.cookie, knock.target.at); !listens)
+  const KnockTarget& target = knock.target;
+  if (Status listens = listening_.check(target.cookie, target.at, target.sharing); !listens) {
     return listens;
+  }
   SocketAddress to = to_kernel(knock.target.at);
   Result<UniqueFd> socket = make_socket(to.family());
   if (!socket) return socket.error();

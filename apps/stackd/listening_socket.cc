@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -108,11 +109,12 @@ Status ListeningSockets::for_each(uint16_t port, Visit visit) {
   return {};
 }
 
-// Whether a connection of this host goes to it, by one look into the kernel's tables. Of sockets
-// that share their address (SO_REUSEPORT) it finds only one.
-bool ListeningSockets::is_next(uint64_t cookie, const Endpoint& at) {
+// The cookie of a socket to which a connection of this host goes, by one look into the kernel's
+// tables, where all that listen take many times as long. Of sockets that share their address
+// (SO_REUSEPORT) it finds one, and not always the one that a connection comes to.
+std::optional<uint64_t> ListeningSockets::next(const Endpoint& at) {
   constexpr uint32_t kLoopback = 1;  // of each network namespace; all of a host's own goes by it
-  if (!open()) return false;
+  if (!open()) return std::nullopt;
   DiagRequest request = request_for(0, at.ip.is_v4() ? AF_INET : AF_INET6, at.port);
   if (at.ip.is_v4()) {
     const auto bytes = at.ip.v4_bytes();
@@ -121,22 +123,23 @@ bool ListeningSockets::is_next(uint64_t cookie, const Endpoint& at) {
     std::memcpy(request.body.id.idiag_src, at.ip.bytes.data(), at.ip.bytes.size());
   }
   request.body.id.idiag_if = kLoopback;
-  request.body.id.idiag_cookie[0] = static_cast<uint32_t>(cookie);
-  request.body.id.idiag_cookie[1] = static_cast<uint32_t>(cookie >> 32);
-  bool listens = false;
+  request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  std::optional<uint64_t> cookie;
   Status good = ask(socket_.get(), request);
   if (good) {
-    good = read(socket_.get(), Answers::kOne, [&listens, cookie](const inet_diag_msg& one) {
-      // A cookie of all ones would have meant any socket.
-      listens = one.idiag_state == TCP_LISTEN && cookie_of(one) == cookie;
+    good = read(socket_.get(), Answers::kOne, [&cookie](const inet_diag_msg& one) {
+      if (one.idiag_state == TCP_LISTEN) cookie = cookie_of(one);
     });
   }
   if (!good && good.error().code != Errc::kNotFound) socket_.reset();
-  return listens;
+  return cookie;
 }
 
-Status ListeningSockets::check(uint64_t cookie, const Endpoint& at) {
-  if (is_next(cookie, at)) return {};
+Status ListeningSockets::check(uint64_t cookie, const Endpoint& at,
+                               std::span<const uint64_t> sharing) {
+  const std::optional<uint64_t> found = next(at);
+  if (found == cookie) return {};
+  if (found && std::find(sharing.begin(), sharing.end(), *found) != sharing.end()) return {};
   bool here = false;   // who was asked for
   bool exact = false;  // at this very address, not at all of them
   bool other = false;  // somebody else at this very address

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -119,6 +120,18 @@ TEST_F(ListeningSocketsTest, ThoseThatShareAnAddressAllHearOfIt) {
     listeners.push_back(listen_v4("127.0.0.1", listeners[0].port, true));
   }
   for (const Listener& one : listeners) EXPECT_EQ(check(one, local(one.port)), Errc::kOk);
+}
+
+// The kernel names one of them at a time, and it may be any.
+TEST_F(ListeningSocketsTest, OneThatHasClosedIsNotMissedWhileThoseThatShareItsAddressListen) {
+  Listener gone = listen_v4("127.0.0.1", 0, true);
+  const Listener left = listen_v4("127.0.0.1", gone.port, true);
+  const Listener stranger = listen_v4("127.0.0.1", 0);
+  gone.fd.reset();
+  EXPECT_EQ(check(gone, local(gone.port)), Errc::kNotFound);
+  const std::array others{stranger.cookie, left.cookie};
+  EXPECT_TRUE(sockets_.check(gone.cookie, local(gone.port), others));
+  EXPECT_FALSE(sockets_.check(gone.cookie, local(gone.port), std::array{stranger.cookie}));
 }
 
 // To the kernel this cookie means any socket.

@@ -42,6 +42,21 @@ const Listener* Listeners::find(const Endpoint& destination) const {
   return wide;
 }
 
+std::vector<uint64_t> Listeners::sharing(const Listener& listener) const {
+  std::vector<uint64_t> cookies;
+  const auto here = by_port_.find(listener.local.port);
+  if (here == by_port_.end()) return cookies;
+  for (const Listener& one : here->second) {
+    const bool same_address = one.local == listener.local && one.v6_only == listener.v6_only;
+    if (!same_address || one.cookie == listener.cookie) continue;
+    // Children of fork have the same sockets.
+    if (std::find(cookies.begin(), cookies.end(), one.cookie) == cookies.end()) {
+      cookies.push_back(one.cookie);
+    }
+  }
+  return cookies;
+}
+
 template <class Which>
 void Listeners::erase_if(Which which) {
   for (auto it = by_port_.begin(); it != by_port_.end();) {

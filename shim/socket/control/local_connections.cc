@@ -102,8 +102,9 @@ void SocketManager::State::knock(ConnectionId id) {
   if (!is_local(destination.ip)) {
     connection.knocked_at.ip = sockets::loopback_of(destination.ip);
   }
-  local.knock(id, {connection.knocked_at, connection.cookie, listener->soon},
-              [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
+  local.knock(
+      id, {connection.knocked_at, connection.cookie, listener->soon, listeners.sharing(*listener)},
+      [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
 }
 
 void SocketManager::State::on_knock(ConnectionId id, const Result<Endpoint>& from) {

@@ -61,9 +61,10 @@ using SocketProgram = uint64_t;  // one connection of a program to the daemon, t
 using KnockId = uint64_t;        // never used twice
 
 struct KnockTarget {
-  Endpoint at;          // an address of this host
-  uint64_t cookie = 0;  // the kernel's, of the socket that listens there
-  bool soon = false;    // or is about to
+  Endpoint at;                    // an address of this host
+  uint64_t cookie = 0;            // the kernel's, of the socket that listens there
+  bool soon = false;              // or is about to
+  std::vector<uint64_t> sharing;  // cookies of others that listen at the very same address
 };
 
 // What asking another host whether it is there has come to.

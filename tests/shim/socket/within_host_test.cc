@@ -144,6 +144,21 @@ TEST_F(WithinHost, ListenersTakeWhatTheirAddressesSay) {
   EXPECT_EQ(take_knock().cookie, 13U);
 }
 
+TEST_F(WithinHost, AKnockKnowsWhoSharesTheListenersAddress) {
+  listen(1, at("0.0.0.0:80"), 11);
+  listen(1, at("0.0.0.0:80"), 12);
+  listen(2, at("0.0.0.0:80"), 12);  // a child of fork
+  listen(2, at("10.0.0.1:80"), 13);
+  listen(2, at("[::]:80"), 14);
+  listen(2, at("0.0.0.0:81"), 15);
+  connect(3, at("127.0.0.1:80"));
+  const Knock knock = take_knock();
+  EXPECT_EQ(knock.cookie, 11U);
+  EXPECT_EQ(knock.sharing, std::vector<uint64_t>{12});
+  connect(3, at("127.0.0.1:81"));
+  EXPECT_TRUE(take_knock().sharing.empty());
+}
+
 // An address that only an engine has is none that the kernel would connect to.
 TEST_F(WithinHost, AnEnginesOwnAddressIsThisHost) {
   local_addresses.clear();
