@@ -184,9 +184,14 @@ void Daemon::schedule() {
   uint64_t deadline_ns = std::max(built_.host->next_deadline_ns(), now_ns);
   if (sockets_) deadline_ns = std::min(deadline_ns, std::max(sockets_->next_deadline_ns(), now_ns));
   const uint64_t most_ns = built_.host->commands_wait() ? kBetweenTriesNs : kLongestWaitNs;
-  timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, most_ns)));
+  const uint64_t wait_ns = std::min(deadline_ns - now_ns, most_ns);
+  // What fires no later looks again then: each request of a program comes by here.
+  if (timer_ns_ <= now_ns + wait_ns) return;
+  timer_ns_ = now_ns + wait_ns;
+  timer_.expires_after(std::chrono::nanoseconds(wait_ns));
   timer_.async_wait([this](const error_code& error) {
     if (error) return;  // superseded
+    timer_ns_ = kNever;
     attend();
   });
 }

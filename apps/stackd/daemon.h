@@ -52,6 +52,7 @@ class Daemon {
   std::unique_ptr<AdminServer> admin_;
   boost::asio::posix::stream_descriptor events_{io_};
   boost::asio::steady_timer timer_{io_};
+  uint64_t timer_ns_ = kNever;  // when it fires
   boost::asio::signal_set signals_{io_};
   std::optional<UncutWatch> uncut_;  // of an af_packet port
   std::optional<size_t> standing_;   // the engine that stands still, as last said

@@ -17,6 +17,10 @@ using boost::system::error_code;
 
 std::string program_text(SocketProgram id) { return "sockets: program " + std::to_string(id); }
 
+// For a request, of a later version too, which is told by its beginning.
+constexpr size_t kRoom = 1024;
+static_assert(kRoom > sizeof(sockets::RequestBytes));
+
 // Of an accepted connection: where its program made it. 0: this kernel does not say (before 5.14).
 uint64_t namespace_of(int socket) {
   uint64_t cookie = 0;
@@ -102,7 +106,7 @@ void SocketServer::on_readable(SocketProgram id) {
   const auto found = programs_.find(id);
   if (found == programs_.end()) return;
   const Result<attach::Packet> packet =
-      attach::receive_packet(found->second->socket.native_handle(), 0, attach::Wait::kNo);
+      attach::receive_packet(found->second->socket.native_handle(), 0, attach::Wait::kNo, kRoom);
   if (!packet && packet.error().code == Errc::kAgain) return read(id);
   if (packet && packet->bytes.empty()) return disconnect(id);
   const Result<sockets::Request> request =

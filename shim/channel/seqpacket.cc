@@ -89,8 +89,12 @@ Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const
 }
 
 Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait) {
+  return receive_packet(socket, max_descriptors, wait, kMaxMessageBytes);
+}
+
+Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait, size_t max_bytes) {
   Packet packet;
-  packet.bytes.resize(kMaxMessageBytes);
+  packet.bytes.resize(max_bytes);
   iovec data{packet.bytes.data(), packet.bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
   msghdr message{};
@@ -111,8 +115,7 @@ Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait) {
   }
   packet.descriptors = take_descriptors(message);
   if ((message.msg_flags & MSG_TRUNC) != 0) {
-    return Error(Errc::kProtocol,
-                 "attach message: longer than " + std::to_string(kMaxMessageBytes));
+    return Error(Errc::kProtocol, "attach message: longer than " + std::to_string(max_bytes));
   }
   packet.lacks_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
   if (packet.descriptors.size() > max_descriptors ||

@@ -33,8 +33,10 @@ enum class Wait : bool { kNo, kYes };
 Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,
                    Wait wait);
 // kAgain: Wait::kNo and nothing is there, or SO_RCVTIMEO passed; kProtocol: longer than
-// kMaxMessageBytes, or more than `max_descriptors` came (all are closed).
+// `max_bytes`, which is kMaxMessageBytes if it is not said, or more than `max_descriptors` came
+// (all are closed). As many bytes are written twice, as there may be secrets among them.
 Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait);
+Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait, size_t max_bytes);
 
 // For a message: user, group and mode of the socket, or of the folder before it that keeps this
 // process out.

@@ -127,6 +127,11 @@ TEST_F(PacketTest, RefusesWhatIsTooLong) {
   EXPECT_EQ(send_packet(left_.get(), big, {}, Wait::kYes).error().code, Errc::kLimit);
   ASSERT_EQ(::send(left_.get(), big.data(), big.size(), 0), static_cast<ssize_t>(big.size()));
   EXPECT_EQ(receive_packet(right_.get(), 0, Wait::kYes).error().code, Errc::kProtocol);
+  constexpr size_t kRoom = 100;
+  for (const size_t bytes : {kRoom, kRoom + 1}) {
+    ASSERT_TRUE(send_packet(left_.get(), std::span(big).first(bytes), {}, Wait::kYes));
+    EXPECT_EQ(receive_packet(right_.get(), 0, Wait::kYes, kRoom).has_value(), bytes == kRoom);
+  }
 }
 
 TEST_F(PacketTest, AFullSocketIsNotWaitedFor) {
