@@ -1,7 +1,6 @@
 #include "shim/socket/api/adopt.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/libc.h"
-#include "shim/socket/api/option_rows.h"
 #include "shim/socket/api/process.h"
 
 namespace mercury::sockets {
@@ -22,14 +20,7 @@ bool resets_on_close(int fd) {
          asked.l_linger == 0;
 }
 
-uint8_t kernel_priority(int fd, int family) {
-  const int traffic_class = family == AF_INET6
-                                ? option_of(fd, IPPROTO_IPV6, IPV6_TCLASS).value_or(0)
-                                : option_of(fd, IPPROTO_IP, IP_TOS).value_or(0);
-  return priority_of(option_of(fd, SOL_SOCKET, SO_PRIORITY).value_or(0), traffic_class);
-}
-
-int adopt(int fd, int family, Asked asked, bool close_on_exec) {
+int adopt(const Replaced& socket, Asked asked) {
   OwnConnection connection;
   const int end = asked.end.get();
   const auto cookie = cookie_of(end);
@@ -38,17 +29,19 @@ int adopt(int fd, int family, Asked asked, bool close_on_exec) {
   connection.id = asked.reply.id;
   connection.local = asked.reply.local;
   connection.remote = asked.reply.remote;
-  connection.family = family;
+  connection.family = socket.family;
   connection.on_host = asked.reply.value == kBothEndsHere;
-  connection.values = read_values(fd, family);
-  copy_options(fd, end);
+  connection.values = read_values(socket.fd, socket.family, socket.options);
+  const OptionRows unlike = copy_options(socket.fd, end, socket.options);
+  if (socket.non_blocking) ::fcntl(end, F_SETFL, O_RDWR | O_NONBLOCK);
+  if (socket.options.has_all()) process().options.learn(socket.kind, connection.values, unlike);
   if (!process().connections.add(connection)) return EMFILE;  // never ENOMEM: libzmq ends for it
   int rc;
   do {
-    rc = ::dup3(end, fd, close_on_exec ? O_CLOEXEC : 0);
+    rc = ::dup3(end, socket.fd, socket.close_on_exec ? O_CLOEXEC : 0);
   } while (rc < 0 && (errno == EINTR || errno == EBUSY));
   if (rc < 0) return errno;
-  if (resets_on_close(end)) {
+  if (unlike != 0 && resets_on_close(end)) {
     Request request = request_about(RequestKind::kSet, connection);
     request.option = Option::kAbort;
     request.value = 1;

@@ -2,15 +2,25 @@
 #pragma once
 
 #include "shim/socket/api/daemon.h"
+#include "shim/socket/api/known_options.h"
+#include "shim/socket/api/option_rows.h"
 
 namespace mercury::sockets {
 
-// `fd`, of `family`, becomes the end that the answer brought, with the options that it had. 0, or
-// an errno: then `fd` is as it was, and the end is closed. `close_on_exec`: of what it becomes.
-int adopt(int fd, int family, Asked asked, bool close_on_exec);
+// A socket of the kernel's whose place a connection takes.
+struct Replaced {
+  int fd = -1;
+  int family = 0;
+  SocketKind kind = SocketKind::kOther;
+  OptionsToAsk options;  // of its kind
+  // Of what it becomes.
+  bool non_blocking = false;
+  bool close_on_exec = false;
+};
 
-// SO_PRIORITY, or what the traffic class asks for.
-uint8_t kernel_priority(int fd, int family);
+// The socket becomes the end that the answer brought, with the options that it had. 0, or an errno:
+// then it is as it was, and the end is closed.
+int adopt(const Replaced& socket, Asked asked);
 
 // What SO_LINGER with a time of 0 asks of close().
 bool resets_on_close(int fd);

@@ -36,13 +36,18 @@ Endpoint named(Endpoint remote) {
   return remote;
 }
 
-Way way_of(int fd, const Endpoint& remote, int address_family) {
+// `socket` has its number and the address's family. If it may be Mercury's, its options are added.
+Way way_of(Replaced& socket, const Endpoint& remote) {
+  const int fd = socket.fd;
   if (process().find(fd)) return Way::kIsConnected;
   if (!process().undecided.may_be(fd)) return Way::kKernel;
   if (remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
-  if (family != address_family || !process().settings.allows(remote)) return Way::kKernel;
-  if (!is_closed_tcp(fd) || must_stay_kernels(fd, family)) return Way::kKernel;
+  if (family != socket.family || !process().settings.allows(remote)) return Way::kKernel;
+  if (!is_closed_tcp(fd)) return Way::kKernel;
+  socket.kind = new_socket(family);
+  socket.options = process().options.to_ask(socket.kind);
+  if (must_stay_kernels(fd, family, socket.options)) return Way::kKernel;
   // Where IPv6 alone was asked for, the kernel says why IPv4 is not reached.
   if (family == AF_INET6 && remote.ip.is_v4() && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0) {
     return Way::kKernel;
@@ -67,11 +72,6 @@ Asked ask_for_connection(const Request& request, OnSignal on_signal) {
   }
 }
 
-bool waits(int fd) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  return flags >= 0 && (flags & O_NONBLOCK) == 0;
-}
-
 // A connect() that a signal ends goes on without its caller, who may wait for it: the kernel's.
 int go_on_by_kernel(int fd, const sockaddr* address, socklen_t length) {
   const int flags = ::fcntl(fd, F_GETFL);
@@ -84,22 +84,27 @@ int go_on_by_kernel(int fd, const sockaddr* address, socklen_t length) {
 }
 
 // 0: connected; an errno; or -1: by the kernel. EINTR: a signal came, and nobody connects it yet.
-int connect_by_mercury(int fd, int family, const Endpoint& remote) {
+int connect_by_mercury(Replaced socket, const Endpoint& remote) {
   OwnProcess& own = process();
+  const int fd = socket.fd;
+  const int status = ::fcntl(fd, F_GETFL);
+  socket.non_blocking = status >= 0 && (status & O_NONBLOCK) != 0;
   Request request;
   request.kind = RequestKind::kConnect;
   request.remote = remote;
   request.local = kernel_name(fd).value_or(Endpoint{});
-  request.priority = kernel_priority(fd, family);
-  Asked asked = ask_for_connection(request, waits(fd) ? OnSignal::kGiveUp : OnSignal::kWaitOn);
+  request.priority = kernel_priority(fd, socket.family, socket.options);
+  Asked asked =
+      ask_for_connection(request, socket.non_blocking ? OnSignal::kWaitOn : OnSignal::kGiveUp);
   if (asked.error == EINTR) return EINTR;
   if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   if (asked.reply.kind != ReplyKind::kConnected) return -1;
   const uint64_t cookie = cookie_of(fd).value_or(0);
   const int flags = ::fcntl(fd, F_GETFD);
+  socket.close_on_exec = flags >= 0 && (flags & FD_CLOEXEC) != 0;
   own.undecided.take_out(fd, cookie);
-  const int error = adopt(fd, family, std::move(asked), flags >= 0 && (flags & FD_CLOEXEC) != 0);
+  const int error = adopt(socket, std::move(asked));
   own.undecided.put_back(fd, cookie);
   own.undecided.remove(fd);
   return error;
@@ -129,11 +134,11 @@ int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
     sockets::ErrnoKept kept;
     const auto remote = sockets::endpoint_of(address, length);
     if (!remote && sockets::process().find(fd)) return kept.fail(EOPNOTSUPP);
-    const auto way =
-        remote ? sockets::way_of(fd, *remote, address->sa_family) : sockets::Way::kKernel;
+    sockets::Replaced socket{.fd = fd, .family = remote ? address->sa_family : AF_UNSPEC};
+    const auto way = remote ? sockets::way_of(socket, *remote) : sockets::Way::kKernel;
     if (way == sockets::Way::kIsConnected) return kept.fail(EISCONN);
     if (way == sockets::Way::kMercury) {
-      const int done = sockets::connect_by_mercury(fd, address->sa_family, sockets::named(*remote));
+      const int done = sockets::connect_by_mercury(socket, sockets::named(*remote));
       if (done == 0) return 0;
       interrupted =
           done == EINTR && sockets::process().settings.on_error == sockets::OnError::kKernel;

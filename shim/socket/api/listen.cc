@@ -30,7 +30,9 @@ std::optional<Listeners::Own> listener_of(int fd) {
   const auto local = is_tcp(fd) ? kernel_name(fd) : std::nullopt;
   if (!local || !process().settings.allows(*local)) return std::nullopt;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
-  if (must_stay_kernels(fd, family)) return std::nullopt;
+  const bool made_here = process().undecided.may_be(fd) || process().undecided.made_here(fd);
+  const SocketKind kind = made_here ? new_socket(family) : SocketKind::kOther;
+  if (must_stay_kernels(fd, family, process().options.to_ask(kind))) return std::nullopt;
   return Listeners::Own{
       cookie_of(fd).value_or(0), *local,
       family == AF_INET6 && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0) != 0};
@@ -53,7 +55,7 @@ Announced announce(int fd) {
 void tell_of_listener(int fd, const Announced& announced) {
   OwnProcess& own = process();
   const auto listener = listener_of(fd);
-  if (!own.undecided.is_kernels(fd)) own.undecided.remove(fd);  // it may listen once more
+  if (!own.undecided.is_kernels(fd)) own.undecided.listens(fd);  // it may do so once more
   if (!listener) return;
   int error = announced.error;
   if (error != 0) {
@@ -64,19 +66,31 @@ void tell_of_listener(int fd, const Announced& announced) {
   if (error != 0) own.lost_daemon(error);
 }
 
+// A socket that `listener` has just given, of `family`.
+Replaced accepted_by(int listener, int fd, int flags, int family) {
+  Replaced socket;
+  socket.fd = fd;
+  socket.family = family;
+  if (process().undecided.made_here(listener)) socket.kind = accepted_socket(family);
+  socket.options = process().options.to_ask(socket.kind);
+  socket.non_blocking = (flags & SOCK_NONBLOCK) != 0;
+  socket.close_on_exec = (flags & SOCK_CLOEXEC) != 0;
+  return socket;
+}
+
 // What has just been accepted from `remote`. 0: it is the kernel's or Mercury's, with the peer's
 // name in `remote`; or an errno, and it is closed.
-int claim(int fd, int flags, Endpoint& remote) {
+int claim(int listener, int fd, int flags, int family, Endpoint& remote) {
   OwnProcess& own = process();
   const auto local = kernel_name(fd);
   const bool is_of_host = local && (is_loopback(remote.ip) || remote.ip == local->ip);
   if (!is_of_host || !own.settings.allows(*local)) return 0;
-  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
+  const Replaced socket = accepted_by(listener, fd, flags, family);
   Request request;
   request.kind = RequestKind::kClaim;
   request.remote = remote;
   request.local = *local;
-  request.priority = kernel_priority(fd, family);
+  request.priority = kernel_priority(fd, family, socket.options);
   Asked asked = own.ask(request);
   const bool is_kernels = asked.error == 0 && asked.reply.kind == ReplyKind::kKernel;
   // Without a daemon nobody can tell; who waits behind a knock of a daemon that died is told of its
@@ -87,7 +101,7 @@ int claim(int fd, int flags, Endpoint& remote) {
     // The knock goes without leaving a port that waits.
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     const int knock = ::dup(fd);
-    const int error = adopt(fd, family, std::move(asked), (flags & SOCK_CLOEXEC) != 0);
+    const int error = adopt(socket, std::move(asked));
     if (knock >= 0) {
       libc().setsockopt(knock, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
       ::close(knock);
@@ -137,7 +151,7 @@ int mercury_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   sockets::process().undecided.remove(accepted);
   auto remote = sockets::endpoint_of(from, bytes);
   if (remote) {
-    const int error = sockets::claim(accepted, flags, *remote);
+    const int error = sockets::claim(fd, accepted, flags, from->sa_family, *remote);
     if (error != 0) return kept.fail(error);
   }
   if (address && length) {

@@ -214,6 +214,7 @@ int mercury_setsockopt(int fd, int level, int name, const void* value, socklen_t
   const auto connection = sockets::process().find(fd);
   if (!connection) {
     if (sockets::libc().setsockopt(fd, level, name, value, length) != 0) return kept.fail(errno);
+    sockets::process().options.set(level, name);
     // What it means, and how to ask for it later, only the kernel knows.
     if (!sockets::find_option(AF_INET6, level, name)) sockets::process().undecided.keep_kernels(fd);
     return 0;

@@ -1,6 +1,5 @@
 #include "shim/socket/api/option_rows.h"
 
-#include <fcntl.h>
 #include <linux/tcp.h>  // more options than the C library's
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <span>
 
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/libc.h"
@@ -107,6 +107,38 @@ constexpr std::array<OptionRow, kOptionRows> kOptions = {{
     flag(IPPROTO_IPV6, IPV6_DONTFRAG),
 }};
 
+namespace {
+
+constexpr size_t row_of(int level, int name) {
+  size_t row = 0;
+  while (kOptions[row].level != level || kOptions[row].name != name) ++row;
+  return row;
+}
+constexpr size_t kPriorityRow = row_of(SOL_SOCKET, SO_PRIORITY);
+constexpr size_t kBufLockRow = row_of(SOL_SOCKET, SO_BUF_LOCK);
+constexpr size_t kTosRow = row_of(IPPROTO_IP, IP_TOS);
+constexpr size_t kClassRow = row_of(IPPROTO_IPV6, IPV6_TCLASS);
+
+// What a connection gives back is what its socket had.
+bool is_kept(const OptionRow& option) {
+  if (option.how != How::kComputed) return option.how != How::kPair && option.how != How::kRefused;
+  return (option.level == IPPROTO_TCP && option.name == TCP_MAXSEG) ||
+         option.level == IPPROTO_IPV6;  // IPV6_V6ONLY
+}
+
+bool is_zero(std::span<const char> value) {
+  return std::all_of(value.begin(), value.end(), [](char c) { return c == 0; });
+}
+
+// Of the rows that are copied: of a pair's end as of TCP's.
+bool is_of_new_socket(const OptionRow& option, std::span<const char> value) {
+  if (option.name != SO_RCVLOWAT) return is_zero(value);
+  constexpr int kOne = 1;
+  return value.size() == sizeof kOne && std::memcmp(value.data(), &kOne, sizeof kOne) == 0;
+}
+
+}  // namespace
+
 std::optional<size_t> find_option(int family, int level, int name) {
   if (level == IPPROTO_IPV6 && family != AF_INET6) return std::nullopt;
   for (size_t row = 0; row < kOptions.size(); ++row) {
@@ -126,47 +158,61 @@ std::optional<int> remembered(const OptionRow& row, int value) {
   return value;
 }
 
-OptionValues read_values(int fd, int family) {
-  OptionValues values{};
+OptionValues read_values(int fd, int family, const OptionsToAsk& asked) {
+  OptionValues values = asked.others;
   for (size_t row = 0; row < kOptions.size(); ++row) {
     const OptionRow& option = kOptions[row];
-    if (option.how == How::kPair || option.how == How::kRefused) continue;
+    if (!asked.has(row) || !is_kept(option)) continue;
     if (option.level == IPPROTO_IPV6 && family != AF_INET6) continue;
-    if (option.level == SOL_SOCKET && option.how == How::kComputed) continue;
-    if (option.name == TCP_INFO && option.level == IPPROTO_TCP) continue;
     values[row] = option_of(fd, option.level, option.name).value_or(0);
   }
   return values;
 }
 
-void copy_options(int from, int to) {
-  for (const OptionRow& option : kOptions) {
-    if (!option.copied) continue;
+OptionRows copy_options(int from, int to, const OptionsToAsk& asked) {
+  OptionRows unlike = 0;
+  for (size_t row = 0; row < kOptions.size(); ++row) {
+    const OptionRow& option = kOptions[row];
+    if (!option.copied || !asked.has(row)) continue;
     alignas(8) std::array<char, 16> value;  // a timeval, or a linger, or an int
     socklen_t length = value.size();
     if (libc().getsockopt(from, option.level, option.name, value.data(), &length) != 0) continue;
+    if (is_of_new_socket(option, {value.data(), length})) continue;
+    unlike |= bit_of(row);
     libc().setsockopt(to, option.level, option.name, value.data(), length);
   }
+  if (!asked.has(kBufLockRow)) return unlike;
   // Buffers that the program did not ask for are TCP's, which grow by themselves.
   const int asked_for = option_of(from, SOL_SOCKET, SO_BUF_LOCK).value_or(0);
+  if (asked_for != 0) unlike |= bit_of(kBufLockRow);
   for (const auto& [lock, name] :
        {std::pair{SOCK_SNDBUF_LOCK, SO_SNDBUF}, std::pair{SOCK_RCVBUF_LOCK, SO_RCVBUF}}) {
     if ((asked_for & lock) == 0) continue;
     const int bytes = option_of(from, SOL_SOCKET, name).value_or(0) / 2;  // the kernel doubles it
     libc().setsockopt(to, SOL_SOCKET, name, &bytes, sizeof bytes);
   }
-  const int flags = ::fcntl(from, F_GETFL);
-  if (flags >= 0 && (flags & O_NONBLOCK) != 0) ::fcntl(to, F_SETFL, O_RDWR | O_NONBLOCK);
+  return unlike;
 }
 
-bool must_stay_kernels(int fd, int family) {
-  return std::any_of(kOptions.begin(), kOptions.end(), [fd, family](const OptionRow& option) {
-    if (!option.kernels || (option.level == IPPROTO_IPV6 && family != AF_INET6)) return false;
+bool must_stay_kernels(int fd, int family, const OptionsToAsk& asked) {
+  for (size_t row = 0; row < kOptions.size(); ++row) {
+    const OptionRow& option = kOptions[row];
+    if (!option.kernels || !asked.has(row)) continue;
+    if (option.level == IPPROTO_IPV6 && family != AF_INET6) continue;
     std::array<char, 16> value{};
     socklen_t length = value.size();
-    if (libc().getsockopt(fd, option.level, option.name, value.data(), &length) != 0) return false;
-    return std::any_of(value.begin(), value.begin() + length, [](char c) { return c != 0; });
-  });
+    if (libc().getsockopt(fd, option.level, option.name, value.data(), &length) != 0) continue;
+    if (!is_zero({value.data(), length})) return true;
+  }
+  return false;
+}
+
+uint8_t kernel_priority(int fd, int family, const OptionsToAsk& asked) {
+  const auto value = [fd, &asked](size_t row) {
+    if (!asked.has(row)) return asked.others[row];
+    return option_of(fd, kOptions[row].level, kOptions[row].name).value_or(0);
+  };
+  return priority_of(value(kPriorityRow), value(family == AF_INET6 ? kClassRow : kTosRow));
 }
 
 uint8_t priority_of(int priority, int traffic_class) {

@@ -44,11 +44,29 @@ std::optional<size_t> find_option(int family, int level, int name);
 // What the kernel would remember of an int. Nothing: EINVAL.
 std::optional<int> remembered(const OptionRow& row, int value);
 
+// Some of the rows: a bit for each place.
+using OptionRows = uint64_t;
+static_assert(kOptionRows <= 64);
+constexpr OptionRows bit_of(size_t row) { return OptionRows{1} << row; }
+
+// The kernel's socket has to be asked for `rows`; the remembered ones of the others are known, and
+// all else that it has in them is what a new socket has. Without a word: for all.
+struct OptionsToAsk {
+  OptionRows rows = ~OptionRows{0};
+  OptionValues others{};
+
+  bool has(size_t row) const { return (rows & bit_of(row)) != 0; }
+  bool has_all() const { return ~rows == 0; }
+};
+
 // Of the kernel's socket: what a connection that takes its place begins with.
-OptionValues read_values(int fd, int family);
-void copy_options(int from, int to);  // O_NONBLOCK too
+OptionValues read_values(int fd, int family, const OptionsToAsk& asked);
+// Which of those that it copies are not as a new socket has them.
+OptionRows copy_options(int from, int to, const OptionsToAsk& asked);
 // It has an option that no connection of Mercury's could have.
-bool must_stay_kernels(int fd, int family);
+bool must_stay_kernels(int fd, int family, const OptionsToAsk& asked);
+// SO_PRIORITY, or what the traffic class asks for.
+uint8_t kernel_priority(int fd, int family, const OptionsToAsk& asked);
 
 // 0 to kMostPriority: SO_PRIORITY, or the precedence of a traffic class, whichever is more.
 uint8_t priority_of(int priority, int traffic_class);

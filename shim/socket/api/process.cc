@@ -49,6 +49,7 @@ void after_fork() {
 void in_child() {
   the_process.daemon.forked();
   the_process.listeners.forked();
+  the_process.options.forked();
   after_fork();
   // A server's child often becomes another user, who may not open one.
   if (!the_process.listeners.empty()) the_process.daemon.prepare(the_process.settings.path.data());

@@ -6,6 +6,7 @@
 
 #include "shim/socket/api/connections.h"
 #include "shim/socket/api/daemon.h"
+#include "shim/socket/api/known_options.h"
 #include "shim/socket/api/listeners.h"
 #include "shim/socket/api/registrations.h"
 #include "shim/socket/api/settings.h"
@@ -20,6 +21,7 @@ struct OwnProcess {
   Connections connections;
   Undecided undecided;
   Registrations registrations;
+  KnownOptions options;
   std::atomic<bool> warned{false};
 
   // The connection that a descriptor is; nothing: it is none of Mercury's.

@@ -33,6 +33,9 @@ class Undecided {
   void keep_kernels(int fd) {
     if (may_be(fd)) set(fd, Hint::kKernels);
   }
+  // It listens. False for made_here(): it came to this program in another way.
+  void listens(int fd) { set(fd, may_be(fd) || made_here(fd) ? Hint::kListens : Hint::kNone); }
+  bool made_here(int fd) const { return hint(fd) == Hint::kListens; }
   // False: surely not one. Costs no call of the kernel.
   bool may_be(int fd) const { return hint(fd) == Hint::kMayBe; }
   bool is_kernels(int fd) const { return hint(fd) == Hint::kKernels; }
@@ -60,7 +63,7 @@ class Undecided {
     epoll_event event{};
   };
 
-  enum class Hint : uint8_t { kNone, kMayBe, kKernels };
+  enum class Hint : uint8_t { kNone, kMayBe, kKernels, kListens };
 
   static bool has_hint(int fd) { return fd >= 0 && static_cast<size_t>(fd) < kDescriptors; }
   Hint hint(int fd) const {
