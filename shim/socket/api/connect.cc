@@ -39,14 +39,16 @@ Endpoint named(Endpoint remote) {
 // `socket` has its number and the address's family. If it may be Mercury's, its options are added.
 Way way_of(Replaced& socket, const Endpoint& remote) {
   const int fd = socket.fd;
-  if (process().find(fd)) return Way::kIsConnected;
-  if (!process().undecided.may_be(fd)) return Way::kKernel;
-  if (remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
+  OwnProcess& own = process();
+  const bool may_be = own.undecided.may_be(fd);
+  if (!may_be && own.connections.empty()) return Way::kKernel;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
-  if (family != socket.family || !process().settings.allows(remote)) return Way::kKernel;
+  if (family == AF_UNIX && own.find(fd)) return Way::kIsConnected;
+  if (!may_be || remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
+  if (family != socket.family || !own.settings.allows(remote)) return Way::kKernel;
   if (!is_closed_tcp(fd)) return Way::kKernel;
   socket.kind = new_socket(family);
-  socket.options = process().options.to_ask(socket.kind);
+  socket.options = own.options.to_ask(socket.kind);
   if (must_stay_kernels(fd, family, socket.options)) return Way::kKernel;
   // Where IPv6 alone was asked for, the kernel says why IPv4 is not reached.
   if (family == AF_INET6 && remote.ip.is_v4() && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0) {
@@ -100,10 +102,9 @@ int connect_by_mercury(Replaced socket, const Endpoint& remote) {
   if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   if (asked.reply.kind != ReplyKind::kConnected) return -1;
-  const uint64_t cookie = cookie_of(fd).value_or(0);
   const int flags = ::fcntl(fd, F_GETFD);
   socket.close_on_exec = flags >= 0 && (flags & FD_CLOEXEC) != 0;
-  own.undecided.take_out(fd, cookie);
+  const uint64_t cookie = own.undecided.take_out(fd);
   const int error = adopt(socket, std::move(asked));
   own.undecided.put_back(fd, cookie);
   own.undecided.remove(fd);

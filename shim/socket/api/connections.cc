@@ -42,28 +42,40 @@ bool Connections::add(const OwnConnection& connection) {
     if (used() * 4 >= slots_.count && !grow() && used() + 1 >= slots_.count) return false;
   }
   *slots_.find(connection.cookie) = connection;
-  lately(connection.cookie)
-      .store(answer(connection.cookie, connection.on_host), std::memory_order_relaxed);
+  note(connection.cookie, &connection);
   used_.fetch_add(1, std::memory_order_relaxed);
   if (connection.on_host) any_on_host_.store(true, std::memory_order_relaxed);
   return true;
 }
 
+void Connections::note(uint64_t cookie, const OwnConnection* connection) {
+  const Kind kind = !connection           ? Kind::kNone
+                    : connection->on_host ? Kind::kOnHost
+                                          : Kind::kOfOthers;
+  lately(cookie).store(answer(cookie, kind), std::memory_order_relaxed);
+}
+
 std::optional<OwnConnection> Connections::find(uint64_t cookie) {
   if (empty()) return std::nullopt;
+  if (lately(cookie).load(std::memory_order_relaxed) == answer(cookie, Kind::kNone)) {
+    return std::nullopt;
+  }
   const QuietLock lock(mutex_);
   const OwnConnection* const slot = slots_.find(cookie);
-  if (slot->cookie == 0) return std::nullopt;
+  const bool found = slot->cookie != 0;
+  note(cookie, found ? slot : nullptr);
+  if (!found) return std::nullopt;
   return *slot;
 }
 
 bool Connections::is_on_host(uint64_t cookie) {
   const uint64_t known = lately(cookie).load(std::memory_order_relaxed);
-  if (known >> 1 == cookie) return (known & 1) != 0;
+  if (known == answer(cookie, Kind::kOnHost)) return true;
+  if (known == answer(cookie, Kind::kNone) || known == answer(cookie, Kind::kOfOthers)) {
+    return false;
+  }
   const auto connection = find(cookie);
-  const bool on_host = connection && connection->on_host;
-  lately(cookie).store(answer(cookie, on_host), std::memory_order_relaxed);
-  return on_host;
+  return connection && connection->on_host;
 }
 
 void Connections::set_ended(uint64_t cookie) {

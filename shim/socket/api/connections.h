@@ -40,6 +40,7 @@ class Connections {
   // Whether there ever was one within this host: who has none is told what the kernel says.
   bool any_on_host() const { return any_on_host_.load(std::memory_order_relaxed); }
   bool add(const OwnConnection& connection);  // false: out of memory
+  // Without a lock where it was none lately.
   std::optional<OwnConnection> find(uint64_t cookie);
   // Whether it is one within this host: without a lock where that was asked for lately, as
   // programs change what they wait for with every request.
@@ -64,11 +65,16 @@ class Connections {
     OwnConnection* find(uint64_t cookie) const;  // its slot, or the free one where it belongs
   };
 
-  // Of a cookie no answer ever changes: they are not given twice.
+  // What was said of a cookie lately. It changes once, as one becomes a connection's: cookies are
+  // not given twice.
+  enum class Kind : uint8_t { kNone, kOfOthers, kOnHost };
   static constexpr size_t kLately = 4096;
-  static uint64_t answer(uint64_t cookie, bool on_host) { return cookie << 1 | uint64_t{on_host}; }
+  static uint64_t answer(uint64_t cookie, Kind kind) {
+    return cookie << 2 | static_cast<uint64_t>(kind);
+  }
   std::atomic<uint64_t>& lately(uint64_t cookie) { return lately_[cookie % kLately]; }
 
+  void note(uint64_t cookie, const OwnConnection* connection);  // null: it is none
   void sweep();
   bool grow();
 
@@ -76,7 +82,8 @@ class Connections {
   Slots slots_;
   std::atomic<size_t> used_{0};
   std::atomic<bool> any_on_host_{false};
-  std::array<std::atomic<uint64_t>, kLately> lately_{};  // answer(), or 0
+  // answer(), or 0. Written with the mutex taken.
+  std::array<std::atomic<uint64_t>, kLately> lately_{};
 };
 
 }  // namespace mercury::sockets

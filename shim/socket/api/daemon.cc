@@ -221,30 +221,32 @@ Asked DaemonLink::ask(const Request& request, OnSignal on_signal) {
   const ssize_t sent = time.have(
       fd_, SO_SNDTIMEO, [&] { return libc().send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); });
   Asked asked = sent < 0 ? failed(why_not(errno)) : receive(fd_, time);
+  asked.sent = sent >= 0 || asked.error != ECONNREFUSED;
   if (asked.error != 0) close();
   return asked;
 }
 
-DaemonLink Daemon::take() {
-  const QuietLock lock(mutex_);
+void Daemon::note_loss() { lost_ns_.store(now_ns(), std::memory_order_relaxed); }
+
+DaemonLink Daemon::take(pid_t own) {
   for (Kept& kept : kept_) {
-    if (kept.owner != ::getpid()) continue;
-    kept.owner = 0;
-    if (kept.link.is_open()) return kept.link;
-    kept.link.close();
-    lost_ns_.store(now_ns(), std::memory_order_relaxed);
+    pid_t owner = own;
+    if (!kept.owner.compare_exchange_strong(owner, kMoving)) continue;
+    const DaemonLink link = kept.link;
+    kept.owner.store(kNobody);
+    if (link.is_own()) return link;
+    note_loss();
   }
   return {};
 }
 
-void Daemon::give_back(DaemonLink link) {
-  {
-    const QuietLock lock(mutex_);
-    for (Kept& kept : kept_) {
-      if (kept.owner != 0) continue;
-      kept = {link, ::getpid()};
-      return;
-    }
+void Daemon::give_back(DaemonLink link, pid_t own) {
+  for (Kept& kept : kept_) {
+    pid_t owner = kNobody;
+    if (!kept.owner.compare_exchange_strong(owner, kMoving)) continue;
+    kept.link = link;
+    kept.owner.store(own);
+    return;
   }
   link.close();
 }
@@ -258,26 +260,32 @@ Asked Daemon::unanswered(Asked asked) {
 
 Asked Daemon::ask(const char* path, const Request& request, OnSignal on_signal) {
   if (now_ns() < silent_until_ns_.load(std::memory_order_relaxed)) return failed(ENETDOWN);
-  DaemonLink link = take();
-  const bool known = link.fd() >= 0;
-  if (!known) {
-    if (const int error = link.open(path, on_signal); error != 0) return unanswered(failed(error));
+  const pid_t own = ::getpid();
+  while (true) {
+    DaemonLink link = take(own);
+    const bool known = link.fd() >= 0;
+    if (!known) {
+      if (const int error = link.open(path, on_signal); error != 0) {
+        return unanswered(failed(error));
+      }
+    }
+    Asked asked = unanswered(link.ask(request, on_signal));
+    if (known && asked.error == ECONNREFUSED) note_loss();
+    if (known && !asked.sent) continue;
+    if (asked.error == 0) give_back(link, own);
+    return asked;
   }
-  Asked asked = unanswered(link.ask(request, on_signal));
-  if (known && asked.error == ECONNREFUSED) lost_ns_.store(now_ns(), std::memory_order_relaxed);
-  if (asked.error == 0) give_back(link);
-  return asked;
 }
 
 void Daemon::prepare(const char* path) {
   DaemonLink link;
-  if (link.open(path) == 0) give_back(link);
+  if (link.open(path) == 0) give_back(link, ::getpid());
 }
 
 void Daemon::forked() {
   for (Kept& kept : kept_) {
-    if (kept.owner != 0) kept.link.close();
-    kept = {};
+    if (kept.owner.exchange(kNobody) != kNobody) kept.link.close();
+    kept.link = {};
   }
 }
 

@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "shim/channel/unique_fd.h"
-#include "shim/socket/api/quiet_mutex.h"
 #include "shim/socket/request.h"
 
 namespace mercury::sockets {
@@ -22,6 +21,7 @@ struct Asked {
   // it does not answer in time, or not as the protocol has it. EMFILE: out of descriptors. EINTR:
   // as OnSignal::kGiveUp has it.
   int error = 0;
+  bool sent = true;  // false: the connection had ended before, and nobody has heard of it
   Reply reply;
   UniqueFd end;  // with kConnected, and only then
 };
@@ -47,14 +47,13 @@ class DaemonLink {
   int open(const char* path, OnSignal on_signal = OnSignal::kWaitOn);
   // After an error it is closed.
   Asked ask(const Request& request, OnSignal on_signal = OnSignal::kWaitOn);
+  bool is_own() const;   // it is there still
   bool is_open() const;  // and the daemon has not closed it
   void close();
   void forget() { fd_ = -1; }  // it is another process's now, and stays open there and here
   int fd() const { return fd_; }
 
  private:
-  bool is_own() const;
-
   int fd_ = -1;
   uint64_t cookie_ = 0;
 };
@@ -70,24 +69,25 @@ class Daemon {
   // One for later, while this process may still open it: a server's child gives up its user.
   void prepare(const char* path);
 
-  // Around fork: the child's copy is closed.
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  // In the child of a fork: its copies are closed.
   void forked();
 
  private:
   static constexpr size_t kKept = 4;  // most threads of most programs never ask at once
+  static constexpr pid_t kNobody = 0, kMoving = -1;
 
+  // Who sets `owner` to kMoving has the link until it sets it again: nobody waits, so no handler
+  // of a signal has to be kept away.
   struct Kept {
     DaemonLink link;
-    pid_t owner = 0;  // 0: none here
+    std::atomic<pid_t> owner{kNobody};
   };
 
-  DaemonLink take();
+  DaemonLink take(pid_t own);
   Asked unanswered(Asked asked);  // notes it if it is
-  void give_back(DaemonLink link);
+  void give_back(DaemonLink link, pid_t own);
+  void note_loss();
 
-  QuietMutex mutex_;
   std::array<Kept, kKept> kept_{};
   // Until then nobody waits for a daemon that has not answered.
   std::atomic<uint64_t> silent_until_ns_{0};

@@ -35,8 +35,7 @@ bool is_closed_tcp(int fd) {
   constexpr uint8_t kClosed = 7;  // TCP_CLOSE
   tcp_info info{};
   socklen_t length = sizeof info.tcpi_state;
-  return option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
-         option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
+  return option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&  // and not of MPTCP
          libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
          info.tcpi_state == kClosed;
 }

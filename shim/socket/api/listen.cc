@@ -98,14 +98,8 @@ int claim(int listener, int fd, int flags, int family, Endpoint& remote) {
   if (is_kernels || (asked.error != 0 && asked.error != EMFILE)) return 0;
   if (asked.reply.kind == ReplyKind::kConnected) {
     remote = asked.reply.remote;
-    // The knock goes without leaving a port that waits.
-    const linger at_once{.l_onoff = 1, .l_linger = 0};
-    const int knock = ::dup(fd);
+    // The daemon has reset the knock: it leaves no port that waits.
     const int error = adopt(socket, std::move(asked));
-    if (knock >= 0) {
-      libc().setsockopt(knock, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-      ::close(knock);
-    }
     if (error == 0) return 0;
     ::close(fd);
     return error;

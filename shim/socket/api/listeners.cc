@@ -10,6 +10,8 @@ namespace mercury::sockets {
 namespace {
 
 constexpr uint64_t kBetweenTriesNs = 1'000'000'000;
+// No daemon is started again in less.
+constexpr uint64_t kBetweenLooksNs = 10'000'000;
 
 }  // namespace
 
@@ -84,9 +86,12 @@ bool Listeners::is_told() const { return link_.is_open(); }
 
 void Listeners::refresh(const char* path) {
   if (empty()) return;
+  const uint64_t now = now_ns();
+  if (now - looked_ns_.load(std::memory_order_relaxed) < kBetweenLooksNs) return;
+  looked_ns_.store(now, std::memory_order_relaxed);
   const QuietLock lock(mutex_);
   const size_t count = count_.load(std::memory_order_relaxed);
-  if (count == 0 || is_told() || now_ns() < next_try_ns_) return;
+  if (count == 0 || is_told() || now < next_try_ns_) return;
   tell(path, own_[count - 1]);
 }
 

@@ -30,7 +30,8 @@ class Listeners {
   // It is about to listen, or does not after all: nothing of it is remembered. As add().
   int announce(const char* path, const Own& own) { return say(path, own, Listening::kSoon); }
   int withdraw(const char* path, const Own& own) { return say(path, own, Listening::kNot); }
-  // If the daemon has gone since they were told, they are told once more, about once a second.
+  // If the daemon has gone since they were told, they are told once more, about once a second. For
+  // each client; so it looks only every 10 ms.
   void refresh(const char* path);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
@@ -55,6 +56,7 @@ class Listeners {
   DaemonLink link_;
   bool inherited_ = false;  // link_ is the parent's
   uint64_t next_try_ns_ = 0;
+  std::atomic<uint64_t> looked_ns_{0};
   std::atomic<size_t> count_{0};
   std::array<Own, kMost> own_{};
 };

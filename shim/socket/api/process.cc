@@ -31,7 +31,6 @@ void before_fork() {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   the_process.listeners.lock();
-  the_process.daemon.lock();
   the_process.undecided.lock();
   the_process.registrations.lock();
   the_process.connections.lock();
@@ -42,7 +41,6 @@ void after_fork() {
   the_process.connections.unlock();
   the_process.registrations.unlock();
   the_process.undecided.unlock();
-  the_process.daemon.unlock();
   the_process.listeners.unlock();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -28,6 +28,7 @@ void Undecided::registered(int epoll, int operation, int fd, const epoll_event* 
   // The number is something else's by now, or the kernel connects it.
   if (!cookie || !is_closed_tcp(fd)) return remove(fd);
   const QuietLock lock(mutex_);
+  any_registered_.store(true, std::memory_order_relaxed);
   Registration* const slot = slot_for(*cookie, epoll, fd);
   if (!slot) return remove(fd);
   if (operation == EPOLL_CTL_DEL || !event) {
@@ -37,7 +38,9 @@ void Undecided::registered(int epoll, int operation, int fd, const epoll_event* 
   }
 }
 
-void Undecided::take_out(int fd, uint64_t cookie) {
+uint64_t Undecided::take_out(int fd) {
+  if (!any_registered_.load(std::memory_order_relaxed)) return 0;
+  const uint64_t cookie = cookie_of(fd).value_or(0);
   const QuietLock lock(mutex_);
   for (Registration& slot : registrations_) {
     if (slot.cookie != cookie || slot.fd != fd) continue;
@@ -46,9 +49,11 @@ void Undecided::take_out(int fd, uint64_t cookie) {
     slot.taken_out = libc().epoll_ctl(slot.epoll, EPOLL_CTL_DEL, fd, &none) == 0;
     if (!slot.taken_out) slot = {};
   }
+  return cookie;
 }
 
 void Undecided::put_back(int fd, uint64_t cookie) {
+  if (cookie == 0) return;
   const QuietLock lock(mutex_);
   for (Registration& slot : registrations_) {
     if (slot.cookie != cookie || slot.fd != fd) continue;

@@ -43,8 +43,9 @@ class Undecided {
   // epoll_ctl() did this with it. Where there is no room to note it, it is none any more.
   void registered(int epoll, int operation, int fd, const epoll_event* event);
 
-  // Takes `fd`, whose cookie this is, out of every epoll where it waits, and puts it back.
-  void take_out(int fd, uint64_t cookie);
+  // Takes `fd` out of every epoll where it waits, and puts back what has its number by then.
+  // The cookie that it has, for put_back(); 0: it waits nowhere.
+  uint64_t take_out(int fd);
   void put_back(int fd, uint64_t cookie);
 
   // Around fork.
@@ -76,6 +77,7 @@ class Undecided {
   Registration* slot_for(uint64_t cookie, int epoll, int fd);
 
   QuietMutex mutex_;
+  std::atomic<bool> any_registered_{false};  // ever: who has none pays for no look
   std::array<Registration, kMost> registrations_{};
   // As many descriptors as Linux lets a process have unless it is told otherwise. Never searched,
   // so only what is used of it is touched; of the class, as it is zero and would else be in the
