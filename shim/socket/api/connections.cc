@@ -96,31 +96,39 @@ void Connections::set_value(uint64_t cookie, size_t row, int value) {
   if (slot->cookie != 0) slot->values[row] = value;
 }
 
+// Those behind it that would be looked for from here, or from before it, move up.
+void Connections::Slots::erase(size_t place) {
+  const size_t mask = count - 1;
+  at[place] = {};
+  for (size_t next = (place + 1) & mask; at[next].cookie != 0; next = (next + 1) & mask) {
+    const size_t wanted = place_of(at[next].cookie) & mask;
+    if (((next - wanted) & mask) < ((next - place) & mask)) continue;
+    at[place] = at[next];
+    at[next] = {};
+    place = next;
+  }
+}
+
 // Only those stay that some descriptor still has. Where nobody knows what is open, all stay.
 void Connections::sweep() {
-  struct Move {
-    const Slots* from;
-    Slots to;
-    size_t used;
-  } move{&slots_, {new_slots(slots_.count), slots_.count}, 0};
-  if (!move.to.at) return;
-  const auto keep = [](void* context, int fd) {
-    auto& moved = *static_cast<Move*>(context);
+  const auto mark = [](void* context, int fd) {
     const auto cookie = cookie_of(fd);
-    if (!cookie) return;
-    const OwnConnection* const slot = moved.from->find(*cookie);
-    OwnConnection* const place = moved.to.find(*cookie);
-    if (slot->cookie == 0 || place->cookie != 0) return;
-    *place = *slot;
-    ++moved.used;
+    OwnConnection* const slot = cookie ? static_cast<Slots*>(context)->find(*cookie) : nullptr;
+    if (slot && slot->cookie != 0) slot->open = true;
   };
+  if (slots_.count == 0) return;
   // Twice: a connection that is on its way from one descriptor to another, as adopt() moves it, may
   // be missed once.
-  const bool known = for_each_descriptor(keep, &move) && for_each_descriptor(keep, &move);
-  if (!known) std::swap(move.to, slots_);
-  free_slots(slots_.at, slots_.count);
-  slots_ = move.to;
-  if (known) used_.store(move.used, std::memory_order_relaxed);
+  const bool known = for_each_descriptor(mark, &slots_) && for_each_descriptor(mark, &slots_);
+  for (size_t place = 0; known && place < slots_.count; ++place) {
+    while (slots_.at[place].cookie != 0 && !slots_.at[place].open) {
+      slots_.erase(place);
+      used_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+  for (size_t place = 0; place < slots_.count; ++place) {
+    if (slots_.at[place].open) slots_.at[place].open = false;
+  }
 }
 
 bool Connections::grow() {

@@ -28,6 +28,7 @@ struct OwnConnection {
   // This side has shut down what it sends, or was reset: when the peer has ended too, all has.
   bool finished = false;
   bool ended = false;  // how it ended has been asked, and told
+  bool open = false;   // in a sweep: some descriptor has it
   OptionValues values{};
 };
 
@@ -63,6 +64,7 @@ class Connections {
     size_t count = 0;  // a power of two
 
     OwnConnection* find(uint64_t cookie) const;  // its slot, or the free one where it belongs
+    void erase(size_t place);
   };
 
   // What was said of a cookie lately. It changes once, as one becomes a connection's: cookies are

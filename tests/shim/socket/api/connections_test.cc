@@ -84,6 +84,26 @@ TEST(Connections, OpenOnesStayAndClosedOnesAreDropped) {
   }
 }
 
+// Neighbours in the table move as others are dropped, around its end too.
+TEST(Connections, WhicheverAreDroppedTheOthersAreFound) {
+  Connections connections;
+  std::vector<UniqueFd> open;
+  uint32_t random = 1;
+  for (int i = 0; i < 20000; ++i) {
+    random = random * 1664525 + 1013904223;
+    if (open.size() > 40 || (random >> 16) % 3 == 0) {
+      if (!open.empty()) open.erase(open.begin() + (random >> 20) % open.size());
+      continue;
+    }
+    open.push_back(some_socket());
+    ASSERT_TRUE(connections.add(connection_of(open.back().get())));
+    for (const UniqueFd& fd : open) {
+      const uint64_t cookie = *cookie_of(fd.get());
+      ASSERT_EQ(connections.find(cookie)->id, cookie + 1000);
+    }
+  }
+}
+
 TEST(Connections, AFewNeverGrow) {
   Connections connections;
   for (int i = 0; i < 20000; ++i) {
