@@ -1,25 +1,6 @@
 #include "shim/socket/control/connections.h"
 
 namespace mercury::sockets {
-namespace {
-
-template <class Map>
-void erase_one(Map& map, const typename Map::key_type& key, ConnectionId id) {
-  for (auto [it, end] = map.equal_range(key); it != end; ++it) {
-    if (it->second != id) continue;
-    map.erase(it);
-    return;
-  }
-}
-
-template <class Map>
-std::vector<ConnectionId> all_of(const Map& map, const typename Map::key_type& key) {
-  std::vector<ConnectionId> ids;
-  for (auto [it, end] = map.equal_range(key); it != end; ++it) ids.push_back(it->second);
-  return ids;
-}
-
-}  // namespace
 
 // Being set up it has what tells its listener and both ends, or is about to; established, its
 // program has its own end, and within the host both programs have theirs.
@@ -54,14 +35,14 @@ Connection& Connections::add(Connection connection) {
     ++within_;
     ++within_total_;
   } else {
-    on_session_.emplace(connection.token, id);
+    on_session_.add(connection.token, id);
   }
   if (connection.asked != 0) {
     asked_[{connection.lane, connection.asked}] = id;
   } else {
     taken_.emplace(connection.source, connection.destination);
   }
-  if (connection.asker) askers_.emplace(connection.asker->program, id);
+  if (connection.asker) askers_.add(connection.asker->program, id);
   descriptors_ += connection.descriptors();
   return all_.emplace(id, std::move(connection)).first->second;
 }
@@ -82,7 +63,7 @@ void Connections::erase(ConnectionId id) {
   if (connection->within) {
     --within_;
   } else {
-    erase_one(on_session_, connection->token, id);
+    on_session_.erase(connection->token, id);
   }
   if (connection->asked != 0) {
     asked_.erase({connection->lane, connection->asked});
@@ -128,7 +109,7 @@ void Connections::from_engine(ConnectionId id) {
 }
 
 Asker Connections::take_asker(Connection& connection) {
-  erase_one(askers_, connection.asker->program, connection.id);
+  askers_.erase(connection.asker->program, connection.id);
   Asker asker = std::move(*connection.asker);
   connection.asker.reset();
   return asker;
@@ -145,14 +126,6 @@ std::optional<uint16_t> Connections::free_port(const IpAddress& source,
     if (!is_taken({source, last_port_}, destination)) return last_port_;
   }
   return std::nullopt;
-}
-
-std::vector<ConnectionId> Connections::asked_by(SocketProgram program) const {
-  return all_of(askers_, program);
-}
-
-std::vector<ConnectionId> Connections::on_session(Token token) const {
-  return all_of(on_session_, token);
 }
 
 }  // namespace mercury::sockets

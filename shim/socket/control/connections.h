@@ -60,6 +60,28 @@ struct Connection {
   size_t descriptors() const;
 };
 
+// The connections of each of something, which may have all there are.
+template <class Key>
+class IdsOf {
+ public:
+  void add(const Key& key, ConnectionId id) { all_.emplace(key, id); }
+  void erase(const Key& key, ConnectionId id) { all_.erase({key, id}); }
+  bool any(const Key& key) const {
+    const auto first = all_.lower_bound({key, 0});
+    return first != all_.end() && first->first == key;
+  }
+  std::vector<ConnectionId> of(const Key& key) const {
+    std::vector<ConnectionId> ids;
+    for (auto it = all_.lower_bound({key, 0}); it != all_.end() && it->first == key; ++it) {
+      ids.push_back(it->second);
+    }
+    return ids;
+  }
+
+ private:
+  std::set<std::pair<Key, ConnectionId>> all_;
+};
+
 class Connections {
  public:
   Connections(size_t most, size_t most_descriptors, uint64_t random)
@@ -91,9 +113,9 @@ class Connections {
   // A port from which there is no connection to `destination`; none: all are taken.
   std::optional<uint16_t> free_port(const IpAddress& source, const Endpoint& destination);
 
-  std::vector<ConnectionId> asked_by(SocketProgram program) const;
-  std::vector<ConnectionId> on_session(Token token) const;
-  bool uses(Token token) const { return on_session_.count(token) > 0; }
+  std::vector<ConnectionId> asked_by(SocketProgram program) const { return askers_.of(program); }
+  std::vector<ConnectionId> on_session(Token token) const { return on_session_.of(token); }
+  bool uses(Token token) const { return on_session_.any(token); }
   size_t size() const { return all_.size(); }
   size_t unclaimed() const { return announced_.size(); }
   size_t descriptors() const { return descriptors_ + left_in_engine_.size(); }
@@ -119,8 +141,8 @@ class Connections {
   std::set<Pair> taken_;                    // source, destination; of those from this host
   std::map<Pair, ConnectionId> announced_;  // from, at
   std::map<std::pair<LaneId, uint64_t>, ConnectionId> asked_;
-  std::multimap<SocketProgram, ConnectionId> askers_;
-  std::multimap<Token, ConnectionId> on_session_;
+  IdsOf<SocketProgram> askers_;
+  IdsOf<Token> on_session_;
 };
 
 }  // namespace mercury::sockets
