@@ -23,6 +23,10 @@ constexpr std::chrono::milliseconds kAgain{20};
 // Between a program's word that it is about to listen and listen() is hardly any time.
 constexpr std::chrono::milliseconds kSoon{5};
 constexpr uint64_t kPatienceNs = 200'000'000;
+// Mostly a program accepts it sooner. If its listener goes before, that is noticed so much later,
+// or twice as much.
+constexpr std::chrono::milliseconds kWatchAfter{20};
+constexpr uint64_t kWatchAfterNs = std::chrono::nanoseconds(kWatchAfter).count();
 
 Result<UniqueFd> make_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -39,6 +43,13 @@ Result<UniqueFd> make_socket(int family) {
 bool is_writable(int fd) {
   pollfd asked{fd, POLLOUT, 0};
   return ::poll(&asked, 1, 0) > 0;
+}
+
+int error_of(int fd) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  return error;
 }
 
 Error failure(int error, const Endpoint& at) {
@@ -81,7 +92,7 @@ Status Knocks::connect(Knock& knock) {
   knock.from = from_kernel(own.get());
   error_code ignored;
   knock.socket.close(ignored);
-  knock.socket.assign(socket->release());
+  knock.unwatched = std::move(*socket);
   return {};
 }
 
@@ -96,7 +107,7 @@ void Knocks::attempt(KnockId id) {
     return wait(id, kSoon);
   }
   connecting_[{knock.from, knock.target.at}] = id;
-  if (is_writable(knock.socket.native_handle())) return connected(id);
+  if (is_writable(knock.unwatched.get())) return connected(id);
   if (monotonic_ns() >= knock.deadline_ns) {
     return finish(
         id, Error(Errc::kTimedOut, knock.target.at.to_string() + " takes no more connections"));
@@ -112,7 +123,8 @@ void Knocks::wait(KnockId id, std::chrono::milliseconds again) {
     const auto same = weak.lock();
     if (!cancelled && same && same->reply) attempt(id);
   });
-  if (!knock.socket.is_open()) return;  // nobody listens yet
+  if (!knock.unwatched) return;  // nobody listens yet
+  knock.socket.assign(knock.unwatched.release());
   knock.socket.async_wait(stream_descriptor::wait_write, [this, id, weak](const error_code& error) {
     const auto same = weak.lock();
     if (!error && same && same->reply) connected(id);
@@ -122,12 +134,22 @@ void Knocks::wait(KnockId id, std::chrono::milliseconds again) {
 // Or refused: the socket says.
 void Knocks::connected(KnockId id) {
   const std::shared_ptr<Knock> knock = knocks_[id];
-  int error = 0;
-  socklen_t bytes = sizeof error;
-  ::getsockopt(knock->socket.native_handle(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  const bool watched = !knock->unwatched;
+  const int error = error_of(watched ? knock->socket.native_handle() : knock->unwatched.get());
   if (error != 0) return finish(id, failure(error, knock->target.at));
-  knock->timer.cancel();
-  // Whatever comes: an end, or words of somebody who takes it for a client's.
+  if (watched) {
+    knock->timer.cancel();
+    watch(id, knock);
+  } else {
+    young_.push_back({monotonic_ns(), id, knock});
+    if (young_.size() == 1) watch_later();
+  }
+  finish(id, knock->from);
+}
+
+// Whatever comes: an end, or words of somebody who takes it for a client's.
+void Knocks::watch(KnockId id, const std::shared_ptr<Knock>& knock) {
+  if (knock->unwatched) knock->socket.assign(knock->unwatched.release());
   knock->socket.async_wait(
       stream_descriptor::wait_read,
       [this, id, weak = std::weak_ptr<Knock>(knock)](const error_code& failed) {
@@ -135,7 +157,19 @@ void Knocks::connected(KnockId id) {
         end(id);
         gone_(id);
       });
-  finish(id, knock->from);
+}
+
+void Knocks::watch_later() {
+  watching_.expires_after(kWatchAfter);
+  watching_.async_wait([this](const error_code& cancelled) {
+    if (cancelled) return;
+    const uint64_t now_ns = monotonic_ns();
+    while (!young_.empty() && now_ns - young_.front().since_ns >= kWatchAfterNs) {
+      if (const auto knock = young_.front().knock.lock()) watch(young_.front().id, knock);
+      young_.pop_front();
+    }
+    if (!young_.empty()) watch_later();
+  });
 }
 
 void Knocks::finish(KnockId id, Result<Endpoint> result) {
@@ -151,6 +185,12 @@ void Knocks::end(KnockId id) {
   if (found == knocks_.end()) return;
   connecting_.erase({found->second->from, found->second->target.at});
   knocks_.erase(found);
+}
+
+void Knocks::clear() {
+  knocks_.clear();
+  young_.clear();
+  watching_.cancel();
 }
 
 void Knocks::accepted(const Endpoint& from, const Endpoint& at) {

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,7 +33,7 @@ class Knocks {
   using Reply = std::function<void(Result<Endpoint>)>;
   // `gone`: what a knock was told of will not be accepted. Not called from within the others.
   Knocks(boost::asio::io_context& io, std::function<void(KnockId)> gone)
-      : io_(io), gone_(std::move(gone)) {}
+      : io_(io), gone_(std::move(gone)), watching_(io) {}
   Knocks(const Knocks&) = delete;
   Knocks& operator=(const Knocks&) = delete;
 
@@ -45,7 +46,7 @@ class Knocks {
   void accepted(const Endpoint& from, const Endpoint& at);
   size_t size() const { return knocks_.size(); }
   std::optional<std::unordered_set<uint64_t>> listening() { return listening_.cookies(); }
-  void clear() { knocks_.clear(); }
+  void clear();
 
  private:
   struct Knock {
@@ -54,8 +55,14 @@ class Knocks {
     Endpoint from;
     Reply reply;  // until it is connected
     uint64_t deadline_ns = 0;
-    boost::asio::posix::stream_descriptor socket;
+    UniqueFd unwatched;                            // until something is waited for,
+    boost::asio::posix::stream_descriptor socket;  // and then
     boost::asio::steady_timer timer;
+  };
+  struct Young {
+    uint64_t since_ns = 0;
+    KnockId id = 0;
+    std::weak_ptr<Knock> knock;
   };
   using Key = std::pair<Endpoint, Endpoint>;  // from, at
 
@@ -63,6 +70,8 @@ class Knocks {
   void attempt(KnockId id);
   void wait(KnockId id, std::chrono::milliseconds again);
   void connected(KnockId id);
+  void watch(KnockId id, const std::shared_ptr<Knock>& knock);
+  void watch_later();
   void finish(KnockId id, Result<Endpoint> result);
   Knock* find(KnockId id);
 
@@ -71,6 +80,9 @@ class Knocks {
   // Handlers hold it weakly: a knock that has ended, or whose number is another's, is not theirs.
   std::unordered_map<KnockId, std::shared_ptr<Knock>> knocks_;
   std::map<Key, KnockId> connecting_;
+  // Connected at once, and most are accepted at once: whether they break is looked for later.
+  std::deque<Young> young_;
+  boost::asio::steady_timer watching_;  // runs while some are there
   ListeningSockets listening_;
 };
 
