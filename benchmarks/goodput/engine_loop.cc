@@ -130,7 +130,7 @@ class EngineLoop {
     } else if (now_ns_ - busy_at_ns_ > kSpinNs) {
       sched_yield();
     }
-    if (lane.engine().take_reported() || host().next_deadline_ns() <= now_ns_) {
+    if (lane.engine().take_moved() != 0 || host().next_deadline_ns() <= now_ns_) {
       host().process(now_ns_);
     }
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -62,6 +63,13 @@ class Lane {
   Counters& counters() { return *counters_; }
   PassTimes& passes() { return passes_; }
   int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
+  // After a pass: whether the control plane is to look at its rings. For commands that were taken
+  // only where others wait for their room: else each would wake it once more.
+  bool take_wake() {
+    const uint8_t moved = engine_.take_moved();
+    const bool taken = (moved & engine_.kCommandsTaken) != 0;
+    return (moved & engine_.kEventsPut) != 0 || (taken && wants_room_.exchange(false));
+  }
 
   // --- the control thread ---
   void send(HostCommand command) {
@@ -70,10 +78,10 @@ class Lane {
   }
   // Commands that found the ring full go on when there is room.
   void flush() {
-    bool pushed = false;
-    while (!backlog_.empty() && commands_.push(std::move(backlog_.front()))) {
-      backlog_.pop_front();
-      pushed = true;
+    bool pushed = push();
+    if (!backlog_.empty()) {
+      wants_room_.exchange(true);
+      pushed = push() || pushed;  // room that was made before the engine could know
     }
     if (pushed) eventfd_write(doorbell_, 1);
   }
@@ -86,6 +94,15 @@ class Lane {
   }
 
  private:
+  bool push() {
+    bool pushed = false;
+    while (!backlog_.empty() && commands_.push(std::move(backlog_.front()))) {
+      backlog_.pop_front();
+      pushed = true;
+    }
+    return pushed;
+  }
+
   using Commands = std::pair<CommandRing::Producer, CommandRing::Consumer>;
   using Events = std::pair<EventRing::Producer, EventRing::Consumer>;
   Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config,
@@ -115,6 +132,9 @@ class Lane {
   std::unique_ptr<P> port_;  // behind the services: it may still read results until it is gone
   Engine<P, HostServices> engine_;
   int doorbell_;
+  // Set by the control plane, and taken by the engine once it has made room. Both exchange it, so
+  // that whoever comes second knows what the first has done before.
+  std::atomic<bool> wants_room_{false};
   CommandRing::Producer commands_;
   std::deque<std::unique_ptr<HostCommand>> backlog_;
   EventRing::Consumer events_;

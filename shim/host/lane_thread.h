@@ -97,7 +97,7 @@ class LaneThread {
       if (worked_since_ns != 0) lane_.passes().add(now_ns - worked_since_ns);
       const uint32_t work = lane_.poll(now_ns, monotonic_ns);
       worked_since_ns = work > 0 ? now_ns : 0;
-      if (lane_.engine().take_reported()) eventfd_write(event_fd_, 1);
+      if (lane_.take_wake()) eventfd_write(event_fd_, 1);
       if (work > 0) {
         idle_since_ns = now_ns;
         nap_ns_ = kFirstNapNs;
@@ -114,7 +114,7 @@ class LaneThread {
       sleep();
       idle_since_ns = monotonic_ns();
     }
-    if (lane_.engine().take_reported()) eventfd_write(event_fd_, 1);
+    if (lane_.take_wake()) eventfd_write(event_fd_, 1);
   }
 
   void sleep() {

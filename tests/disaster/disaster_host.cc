@@ -117,7 +117,7 @@ sim::Visit DisasterHost::visit(uint64_t now_ns, bool) {
       continue;
     }
     work += pass(i, now_ns, local_ns);
-    if (lane(i).engine().take_reported()) {
+    if (lane(i).engine().take_moved() != 0) {
       control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
     }
   }

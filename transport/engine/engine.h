@@ -190,9 +190,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   size_t commands_waiting() const noexcept { return commands_.size(); }
   bool stopped() const noexcept { return stopped_; }
-  // Whether events were put into their ring, or commands taken out of theirs, since the last call:
-  // the control plane is to be woken.
-  bool take_reported() noexcept { return std::exchange(reported_, false); }
+  // What has moved in the rings since the last call: bits, 0 if nothing has.
+  enum Moved : uint8_t { kEventsPut = 1, kCommandsTaken = 2 };
+  uint8_t take_moved() noexcept { return std::exchange(moved_, uint8_t{0}); }
   uint32_t session_count() const noexcept { return sessions_.size(); }
   size_t reports_waiting() const noexcept { return outbox_.size(); }
   const SentPool& sent_pool() const noexcept { return sent_pool_; }
@@ -385,7 +385,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   bool whole_marked_ = false;  // by the network
   bool streams_first_ = false;
   bool streams_borrow_ = false;  // of the frames received: they are not released yet
-  bool reported_ = false;
+  uint8_t moved_ = 0;
   bool stopping_ = false, stopped_ = false;
 };
 

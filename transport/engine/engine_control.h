@@ -180,7 +180,7 @@ uint32_t Engine<P, S>::take_commands() {
         *next);
     ++count;
   }
-  reported_ = reported_ || count > 0;  // commands that found the ring full may wait for this
+  if (count > 0) moved_ |= kCommandsTaken;
   return count + closed;
 }
 
@@ -309,7 +309,7 @@ uint32_t Engine<P, S>::report_events() {
     ++count;
   }
   if (reported_bytes_ > 0 && outbox_.empty() && events_.empty()) reported_bytes_ = 0;
-  reported_ = reported_ || count > 0;
+  if (count > 0) moved_ |= kEventsPut;
   return count;
 }
 

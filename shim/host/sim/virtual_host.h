@@ -213,7 +213,7 @@ uint64_t VirtualHost<P>::run(size_t number, uint64_t now_ns, bool one_pass, Visi
     // A pass that did less than any of its limits has left nothing.
     more = !one_pass && (work >= kLeastBurst || port.rx_waiting());
   }
-  visit.reported = lane.engine().take_reported() || visit.reported;
+  visit.reported = lane.engine().take_moved() != 0 || visit.reported;
   return more ? free_ns(number) : lane.engine().next_deadline_ns();
 }
 
