@@ -79,7 +79,6 @@ class HostOf final : public Host {
   HostOf(std::vector<Part> parts, const HostConfig& config, std::function<uint64_t()> random);
   ~HostOf() override {
     for (auto& thread : threads_) thread->abandon();
-    ::close(event_fd_);
   }
 
   JobManager& jobs() override { return *jobs_; }
@@ -105,12 +104,12 @@ class HostOf final : public Host {
   void set_socket_events(SocketEvents handler) override { socket_events_ = std::move(handler); }
 
   Status opened() const override {
-    bool ok = event_fd_ >= 0;
+    bool ok = event_fd() >= 0;
     for (const auto& lane : lanes_) ok = ok && lane->doorbell() >= 0;
     if (!ok) return Error::system(EMFILE, "cannot make an eventfd");
     return {};
   }
-  int event_fd() const override { return event_fd_; }
+  int event_fd() const override { return control_.fd(); }
   void process(uint64_t now_ns) override;
   uint64_t next_deadline_ns() const override { return jobs_->next_deadline_ns(); }
   bool commands_wait() const override {
@@ -125,7 +124,7 @@ class HostOf final : public Host {
   bool is_for_sockets(const HostEvent& event) const;
   void take(LaneId lane, HostEvent event, uint64_t now_ns);
 
-  int event_fd_;
+  Bell control_;
   std::unique_ptr<MemoryThread> sums_thread_;  // lives longer than the engines
   std::vector<std::unique_ptr<Lane<P>>> lanes_;
   std::unique_ptr<JobManager> jobs_;
@@ -138,8 +137,7 @@ class HostOf final : public Host {
 // Outside of the class, so that who uses a host that is compiled once does not compile these again.
 template <Port P>
 HostOf<P>::HostOf(std::vector<Part> parts, const HostConfig& config,
-                  std::function<uint64_t()> random)
-    : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+                  std::function<uint64_t()> random) {
   JobManager::Host interface;
   LaneConfig each = config.lane;
   if (config.sums_thread) sums_thread_ = std::make_unique<MemoryThread>();
@@ -163,8 +161,7 @@ HostOf<P>::HostOf(std::vector<Part> parts, const HostConfig& config,
 
 template <Port P>
 void HostOf<P>::process(uint64_t now_ns) {
-  eventfd_t value;
-  eventfd_read(event_fd_, &value);
+  control_.hear();
   for (size_t i = 0; i < lanes_.size(); ++i) {
     lanes_[i]->flush();
     HostEvent event;
@@ -178,7 +175,7 @@ void HostOf<P>::process(uint64_t now_ns) {
 template <Port P>
 Status HostOf<P>::start(const std::vector<ThreadConfig>& threads) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], event_fd_));
+    threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], control_));
     if (Status started = threads_.back()->start(); !started) return started;
   }
   return {};
@@ -189,7 +186,7 @@ void HostOf<P>::stop(uint64_t patience_ns) {
   for (auto& lane : lanes_) lane->send(command::Stop{});
   const uint64_t until_ns = monotonic_ns() + patience_ns;
   while (stopped_lanes_ < lanes_.size() && monotonic_ns() < until_ns) {
-    pollfd fd{event_fd_, POLLIN, 0};
+    pollfd fd{event_fd(), POLLIN, 0};
     poll(&fd, 1, static_cast<int>((until_ns - monotonic_ns()) / 1'000'000 + 1));
     process(monotonic_ns());
   }

@@ -62,7 +62,13 @@ class Lane {
   P& port() { return *port_; }
   Counters& counters() { return *counters_; }
   PassTimes& passes() { return passes_; }
-  int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
+  int doorbell() const { return doorbell_; }  // -1: no descriptor
+  // Before the engine sleeps: commands ring the doorbell from now on. False: some wait already.
+  bool park() {
+    asleep_.exchange(true);
+    return engine_.commands_waiting() == 0;
+  }
+  void unpark() { asleep_.store(false, std::memory_order_relaxed); }
   // After a pass: whether the control plane is to look at its rings. For commands that were taken
   // only where others wait for their room: else each would wake it once more.
   bool take_wake() {
@@ -83,7 +89,7 @@ class Lane {
       wants_room_.exchange(true);
       pushed = push() || pushed;  // room that was made before the engine could know
     }
-    if (pushed) eventfd_write(doorbell_, 1);
+    if (pushed && asleep_.exchange(false)) eventfd_write(doorbell_, 1);
   }
   bool commands_wait() const { return !backlog_.empty(); }
   bool take_event(HostEvent& out) {
@@ -132,9 +138,10 @@ class Lane {
   std::unique_ptr<P> port_;  // behind the services: it may still read results until it is gone
   Engine<P, HostServices> engine_;
   int doorbell_;
-  // Set by the control plane, and taken by the engine once it has made room. Both exchange it, so
-  // that whoever comes second knows what the first has done before.
-  std::atomic<bool> wants_room_{false};
+  // Either thread sets one of these and takes the other. Both exchange it, so that whoever comes
+  // second knows what the first has done before.
+  std::atomic<bool> wants_room_{false};  // by the control plane, until the engine has made room
+  std::atomic<bool> asleep_{false};      // by the engine, until commands have rung
   CommandRing::Producer commands_;
   std::deque<std::unique_ptr<HostCommand>> backlog_;
   EventRing::Consumer events_;

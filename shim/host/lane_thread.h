@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/host/bell.h"
 #include "shim/host/clock.h"
 #include "shim/host/lane.h"
 #include "shim/host/scheduling.h"
@@ -48,11 +49,11 @@ inline constexpr uint64_t kStandstillNs = 3 * kLongestSleepNs;
 template <Port P>
 class LaneThread {
  public:
-  // `event_fd` is written when the engine has reported events.
-  LaneThread(Lane<P>& lane, const ThreadConfig& config, int event_fd)
+  // `control` is rung when the control plane is to look at the engine's rings.
+  LaneThread(Lane<P>& lane, const ThreadConfig& config, Bell& control)
       : lane_(lane),
         config_(config),
-        event_fd_(event_fd),
+        control_(control),
         spin_(config.polling == Polling::kAdaptive ? config.spin_ns : 0) {}
   ~LaneThread() { join(); }
 
@@ -97,7 +98,7 @@ class LaneThread {
       if (worked_since_ns != 0) lane_.passes().add(now_ns - worked_since_ns);
       const uint32_t work = lane_.poll(now_ns, monotonic_ns);
       worked_since_ns = work > 0 ? now_ns : 0;
-      if (lane_.take_wake()) eventfd_write(event_fd_, 1);
+      if (lane_.take_wake()) control_.ring();
       if (work > 0) {
         idle_since_ns = now_ns;
         nap_ns_ = kFirstNapNs;
@@ -114,12 +115,11 @@ class LaneThread {
       sleep();
       idle_since_ns = monotonic_ns();
     }
-    if (lane_.take_wake()) eventfd_write(event_fd_, 1);
+    if (lane_.take_wake()) control_.ring();
   }
 
   void sleep() {
-    const bool quiet = lane_.exchange().park() && lane_.engine().commands_waiting() == 0 &&
-                       lane_.port().prepare_sleep();
+    const bool quiet = lane_.exchange().park() && lane_.park() && lane_.port().prepare_sleep();
     if (quiet) {
       const uint64_t now_ns = monotonic_ns();
       const uint64_t deadline_ns = lane_.engine().next_deadline_ns();
@@ -132,6 +132,7 @@ class LaneThread {
       }
       if (wait_ns > 0) wait(port_fd, wait_ns);
     }
+    lane_.unpark();
     lane_.exchange().unpark();
   }
 
@@ -155,7 +156,7 @@ class LaneThread {
 
   Lane<P>& lane_;
   const ThreadConfig config_;
-  const int event_fd_;
+  Bell& control_;
   std::atomic<bool> abandoned_{false};
   std::atomic<uint64_t> began_ns_{0};  // the last pass; 0: none yet
   std::vector<pollfd> fds_;
