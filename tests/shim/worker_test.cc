@@ -30,6 +30,33 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
   EXPECT_EQ(memory_, std::vector<float>(1000, 5.0F));
 }
 
+// In turn, as all begin at the same time; in whatever order the sessions to servers have opened.
+TEST_F(WorkerTest, EachWorkerBeginsWithAnotherServer) {
+  constexpr uint16_t kWorkers = 3, kShards = 6;
+  for (uint16_t rank = 0; rank < kWorkers; ++rank) {
+    command::AddWorkerJob job;
+    job.job = JobSlot(static_cast<uint16_t>(20 + rank));
+    job.rank = Rank(rank);
+    job.workers = kWorkers;
+    job.shards = kShards;
+    job.channel = channel_;
+    job.client_job = 20U + rank;
+    ASSERT_TRUE(worker_.add_job(job).ok());
+    for (const uint16_t shard : std::initializer_list<uint16_t>{4, 0, 5, 2, 1, 3}) {
+      ASSERT_TRUE(worker_.bind_shard(job.job, Shard(shard), SessionSlot(30U + shard)).ok());
+    }
+    command::AddTensor spec = tensor(5);
+    spec.job = job.job;
+    ASSERT_TRUE(worker_.add_tensor(spec).ok());
+    submit(SubmitOp::kPushPull, 1, 5, job.client_job);
+    const auto out = ranges();
+    ASSERT_EQ(out.size(), kShards);
+    for (uint16_t turn = 0; turn < kShards; ++turn) {
+      EXPECT_EQ(out[turn].session.value, 30U + (2 * rank + turn) % kShards) << "rank " << rank;
+    }
+  }
+}
+
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   submit(SubmitOp::kPushPull, 1);
   OutgoingDatagram out;

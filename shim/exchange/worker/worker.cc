@@ -80,7 +80,18 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
     known->session = session;
     return {};
   }
-  job->shards.push_back({shard, session});
+  // Each worker begins with another server: of what all push at the same time, frames would else
+  // come to one server's link after the other.
+  const auto& spec = job->spec;
+  const uint32_t first =
+      uint32_t{spec.rank.value} * spec.shards / std::max<uint32_t>(spec.workers, 1);
+  const auto turn = [&spec, first](Shard of) {
+    return (of.value + spec.shards - first) % spec.shards;
+  };
+  const auto after =
+      std::find_if(job->shards.begin(), job->shards.end(),
+                   [&](const WorkerJob::Bound& bound) { return turn(bound.shard) > turn(shard); });
+  job->shards.insert(after, {shard, session});
   return {};
 }
 
