@@ -63,6 +63,7 @@ struct AggregationTensor {
   ChunkIndex first_chunk;
   uint32_t chunk_count = 0;  // this engine's share; may be 0
   Round first_round = 1;     // the round that the first contributions belong to
+  Shard first_shard;         // the plan's (scheduler/plan/plan.h), for whoever asks for the tensor
 };
 
 struct Contribution {

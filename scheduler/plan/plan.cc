@@ -21,10 +21,10 @@ uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk) {
   return count > std::numeric_limits<uint32_t>::max() ? 0 : static_cast<uint32_t>(count);
 }
 
-ShardPlan::ShardPlan(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept
+ShardPlan::ShardPlan(Shard first, uint32_t chunks, uint16_t shards) noexcept
     : shards_(shards), ranges_(shards) {
   if (shards == 0) return;
-  rotation_ = tensor.value % shards;
+  rotation_ = first.value % shards;
   each_ = chunks / shards;
   longer_ = chunks % shards;
 }
@@ -39,13 +39,13 @@ ShardPlan ShardPlan::whole(TensorId tensor, uint32_t chunks, uint16_t shards) no
   return plan;
 }
 
-PartitionPlan PartitionPlan::make(TensorId tensor, uint32_t chunks, uint16_t shards,
+PartitionPlan PartitionPlan::make(Shard first, uint32_t chunks, uint16_t shards,
                                   uint32_t chunk_bytes, uint64_t partition_bytes) {
   uint64_t each = chunks;
   if (partition_bytes != 0 && chunk_bytes != 0) {
     each = std::min<uint64_t>(chunks, (partition_bytes + chunk_bytes / 2) / chunk_bytes);
   }
-  return {tensor, chunks, shards, static_cast<uint32_t>(std::max<uint64_t>(each, 1))};
+  return {first, chunks, shards, static_cast<uint32_t>(std::max<uint64_t>(each, 1))};
 }
 
 uint32_t PartitionPlan::partitions() const {
@@ -57,22 +57,22 @@ Shard PartitionPlan::shard_of(ChunkIndex chunk) const {
   const uint64_t boundary = uint64_t{longer} * (each + 1);
   const uint64_t range =
       chunk.value < boundary ? chunk.value / (each + 1) : longer + (chunk.value - boundary) / each;
-  return Shard(static_cast<uint16_t>((range + tensor.value) % shards));
+  return Shard(static_cast<uint16_t>((range + first.value) % shards));
 }
 
 // Chunk k of range i is number k * shards + i in the order of release; as ranges that are one chunk
 // longer come first, the numbers are those from 0 to chunks - 1.
 uint32_t PartitionPlan::partition_of(ChunkIndex chunk) const {
   const Shard shard = shard_of(chunk);
-  const uint32_t range = (shard.value + shards - tensor.value % shards) % shards;
-  const ChunkIndex first = ShardPlan(tensor, chunks, shards).span(shard).first;
-  return static_cast<uint32_t>((uint64_t{chunk.value - first.value} * shards + range) /
+  const uint32_t range = (shard.value + shards - first.value % shards) % shards;
+  const ChunkIndex begin = ShardPlan(first, chunks, shards).span(shard).first;
+  return static_cast<uint32_t>((uint64_t{chunk.value - begin.value} * shards + range) /
                                partition_chunks);
 }
 
 ChunkSpan PartitionPlan::span(Shard shard, uint32_t partition) const {
-  const uint32_t range = (shard.value + shards - tensor.value % shards) % shards;
-  const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
+  const uint32_t range = (shard.value + shards - first.value % shards) % shards;
+  const ChunkSpan share = ShardPlan(first, chunks, shards).span(shard);
   const auto begins_at = [&](uint64_t wanted) {  // the first k whose number is not below
     const uint64_t number = wanted * partition_chunks;
     const uint64_t k = number <= range ? 0 : (number - range + shards - 1) / shards;

@@ -1,12 +1,13 @@
 // The star plan, sharded: which chunks of a tensor belong to which shard. A shard is one lane (one
 // engine) of one server.
 //
-// A function of its arguments alone, so workers and servers agree without a word: a tensor's chunks
-// are cut into `shards` consecutive ranges whose sizes differ by at most one chunk; the range that
-// a shard gets is rotated by the tensor's number, so that small tensors spread over all shards.
+// A tensor's chunks are cut into `shards` consecutive ranges whose sizes differ by at most one
+// chunk, the longer ones first. Which shard has the first range the job's coordinator says: where
+// the longer ranges of the tensor before end, so that those that are declared one after the other
+// are spread evenly together (ShardTurn). All else is a function of its arguments.
 // (Or, as a policy's knob for comparison, small tensors are on one shard each: ShardPlan::whole.)
 // Paper: thesis (PHub) section 3.2.4 spreads keys by weighted set partition; equal ranges of every
-// tensor are balanced to one chunk without one.
+// tensor, by turns, are balanced to one chunk without one.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,31 @@ uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);
 // 0 when the tensor is empty, or has more chunks than a frame can number (2^32 - 1).
 uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
 
+// Whose turn it is to have a tensor's first range.
+class ShardTurn {
+ public:
+  explicit ShardTurn(uint16_t shards) : shards_(shards) {}
+  Shard take(uint32_t chunks) noexcept {
+    const uint32_t taken = next_;
+    next_ = static_cast<uint32_t>((uint64_t{next_} + chunks) % shards_);
+    return Shard(static_cast<uint16_t>(taken));
+  }
+  // As members of releases before have it: small tensors at least are spread.
+  static Shard of_number(TensorId tensor, uint16_t shards) noexcept {
+    return Shard(static_cast<uint16_t>(tensor.value % shards));
+  }
+
+ private:
+  uint32_t shards_;
+  uint32_t next_ = 0;
+};
+
 // The chunks of one tensor that each shard has. Divides when it is made, as engines ask for each
 // chunk that arrives.
 class ShardPlan {
  public:
   ShardPlan() = default;
-  ShardPlan(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept;
+  ShardPlan(Shard first, uint32_t chunks, uint16_t shards) noexcept;
   // All of the tensor on the shard that MXNet's hash of its number gives (its key, and 9973).
   static ShardPlan whole(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept;
   // Empty for shard >= shards.
@@ -50,14 +70,14 @@ class ShardPlan {
 // Partitions, for policies that release or answer a tensor in such: each is spread evenly over all
 // shards, and within a shard consecutive.
 struct PartitionPlan {
-  TensorId tensor;
+  Shard first;          // that has the first range of chunks
   uint32_t chunks = 0;  // of the tensor
   uint16_t shards = 1;
   uint32_t partition_chunks = 1;  // of every partition but the last
 
   // The nearest number of chunks of `chunk_bytes` to `partition_bytes`, at least one;
   // partition_bytes 0: the tensor is one partition.
-  static PartitionPlan make(TensorId tensor, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
+  static PartitionPlan make(Shard first, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
                             uint64_t partition_bytes);
   uint32_t partitions() const;
   Shard shard_of(ChunkIndex chunk) const;

@@ -66,6 +66,8 @@ inline constexpr uint32_t kKnowsReductions = 16;
 inline constexpr uint32_t kKnowsParts = 32;  // servers: pushes without elements
 // Servers: pushes of those who want their own part of the sum.
 inline constexpr uint32_t kKnowsScatters = 64;
+// That the coordinator says which shard has a tensor's first chunks; all members.
+inline constexpr uint32_t kKnowsFirstShards = 128;
 
 using TermField = std::variant<bool JobTerms::*, uint16_t JobTerms::*, uint32_t JobTerms::*,
                                std::string JobTerms::*>;

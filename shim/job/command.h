@@ -71,6 +71,7 @@ struct AddTensor {
   uint32_t chunk_bytes = 0;
   std::byte* data = nullptr;  // worker: where gradients are read and sums written; else null
   Round first_round = 1;      // worker: the round that its first push belongs to
+  Shard first_shard;          // that has the first of the tensor's ranges (plan.h)
 };
 // Confirmed follows when all commands before it have been carried out; what failed of them was
 // reported before.

@@ -207,6 +207,10 @@ void Coordinator::send_roster() {
   }
   for (auto& server : roster.servers) server.lanes.resize(lanes);
   roster_ = std::move(roster);
+  const bool all_know = std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return (seat.join.features & kKnowsFirstShards) != 0;
+  });
+  if (all_know) turn_.emplace(roster_.shards());
   for (const Seat& seat : seats_) send_roster_to(seat);
 }
 

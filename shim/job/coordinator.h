@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/plan/plan.h"
 #include "scheduler/terms/worker_set.h"
 #include "shim/job/links.h"
 #include "shim/job/open_rounds.h"
@@ -93,6 +94,7 @@ class Coordinator {
   struct Known {
     message::TensorShape tensor;
     Rank declared_by;
+    Shard first_shard;
     WorkerSet declared{};
   };
 
@@ -135,7 +137,8 @@ class Coordinator {
   Status check_declaration(const Declaration& declaration, Rank rank,
                            std::vector<message::TensorShape>& fresh) const;
   void defined(LinkId server);
-  void note_declared(const Declaration& declaration, const Seat& seat);
+  message::Define define(const std::vector<message::TensorShape>& fresh, Rank declared_by);
+  message::Declared declared(const Declaration& declaration, const Seat& seat);
   std::string tensors_lacked(Rank rank) const;
   std::string refusal_of(Rank rank) const;  // why its last declaration was refused, if it was
   std::string refused_text(const Seat& worker) const;  // that, behind another text
@@ -228,6 +231,7 @@ class Coordinator {
   std::vector<std::pair<LinkId, uint64_t>> parting_;
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
   uint32_t chunk_bytes_ = 0;
+  std::optional<ShardTurn> turn_;  // at which shard tensors begin; nothing: not all members know it
   std::unordered_map<TensorId, Known> tensors_;
   std::unordered_map<Rank, std::string> refusals_;    // of each worker's last declaration
   std::unordered_map<Rank, message::PeerLeft> left_;  // in order, as the others were told

@@ -140,6 +140,11 @@ void Coordinator::rejoin(LinkId link, message::Join join, uint64_t now_ns) {
   } else {
     fits = check_shape(join);
   }
+  if (fits && turn_ && (join.features & kKnowsFirstShards) == 0) {
+    fits =
+        Error(Errc::kVersionMismatch, "it is of a version that does not know how tensors of job '" +
+                                          job_ + "' are divided among its servers");
+  }
   if (!fits) return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
   if (take_vacancy(link, join, now_ns)) return begin_fence();
   // Its last life may be dead without that having been noticed yet.

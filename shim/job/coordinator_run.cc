@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "aggregator/frame/contributors.h"
-#include "scheduler/plan/plan.h"
 #include "shim/job/coordinator.h"
 #include "transport/wire/hello.h"
 #include "transport/wire/seal.h"
@@ -166,12 +165,10 @@ void Coordinator::process_declarations() {
     const Rank rank = rank_of(*seat);
     const Status agreed = check_declaration(declaration, rank, fresh);
     if (agreed && !fresh.empty()) {
-      for (const message::TensorShape& t : fresh) {
-        tensors_[t.id] = {t, rank, {}};
-      }
+      const message::Define news = define(fresh, rank);
       for (const Seat& server : seats_) {
         if (server.join.role != Role::kServer) continue;
-        context_.links.send(server.link, message::Define{fresh});
+        context_.links.send(server.link, news);
         awaited_servers_.push_back(server.link);
       }
       return;
@@ -179,13 +176,12 @@ void Coordinator::process_declarations() {
     seat->declaring = false;
     message::Declared answer;
     if (!agreed) {
-      answer = {agreed.error().code, agreed.error().message, {}};
+      answer = {agreed.error().code, agreed.error().message, {}, {}};
       refusals_[rank] = answer.text;
       context_.note(NoticeKind::kTrouble, job_,
                     "refused a declaration of " + who(*seat) + ": " + answer.text);
     } else {
-      note_declared(declaration, *seat);
-      if (seat->came_back) answer.rounds = rounds_of(declaration, *seat);
+      answer = declared(declaration, *seat);
     }
     context_.links.send(declaration.link, answer);
     declarations_.pop_front();
@@ -197,20 +193,35 @@ void Coordinator::defined(LinkId server) {
   if (!awaited_servers_.empty()) return;
   if (Seat* seat = seat_of(declarations_.front().link)) {
     seat->declaring = false;
-    message::Declared answer;
-    note_declared(declarations_.front(), *seat);
-    if (seat->came_back) answer.rounds = rounds_of(declarations_.front(), *seat);
-    context_.links.send(seat->link, answer);
+    context_.links.send(seat->link, declared(declarations_.front(), *seat));
   }
   declarations_.pop_front();
   process_declarations();
 }
 
-void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
+message::Define Coordinator::define(const std::vector<message::TensorShape>& fresh,
+                                    Rank declared_by) {
+  message::Define news{fresh, {}};
+  for (const message::TensorShape& t : fresh) {
+    Known& known = tensors_[t.id] = {t, declared_by, {}, {}};
+    if (!turn_) continue;
+    const uint32_t elems = chunk_elems(chunk_bytes_, static_cast<uint32_t>(size_of(t.dtype)));
+    known.first_shard = turn_->take(chunk_count(t.numel, elems));
+    news.first_shards.push_back(known.first_shard);
+  }
+  return news;
+}
+
+message::Declared Coordinator::declared(const Declaration& declaration, const Seat& seat) {
+  message::Declared answer;
   refusals_.erase(rank_of(seat));
   for (const message::TensorShape& t : declaration.tensors) {
-    insert(tensors_[t.id].declared, rank_of(seat));
+    Known& known = tensors_[t.id];
+    insert(known.declared, rank_of(seat));
+    if (turn_) answer.first_shards.push_back(known.first_shard);
   }
+  if (seat.came_back) answer.rounds = rounds_of(declaration, seat);
+  return answer;
 }
 
 std::string Coordinator::refusal_of(Rank rank) const {

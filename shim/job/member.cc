@@ -91,7 +91,7 @@ void Member::attach(LinkId control, uint64_t now_ns) {
     join.timeout_ms = std::max<uint64_t>(1, left_ns / 1'000'000);
   }
   join.served = served_;
-  join.features = kKnowsPolicies | kKnowsStalls |
+  join.features = kKnowsPolicies | kKnowsStalls | kKnowsFirstShards |
                   (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings |
                                                      kKnowsReductions | kKnowsParts | kKnowsScatters
                                                : 0);

@@ -125,8 +125,9 @@ class Member {
   };
   struct Declaration {
     std::vector<TensorDeclaration> tensors;
-    size_t agreed = 0;          // so many of them; the next batch is on its way
-    std::vector<Round> rounds;  // of those agreed, if this worker came back
+    size_t agreed = 0;                // so many of them; the next batch is on its way
+    std::vector<Round> rounds;        // of those agreed, if this worker came back
+    std::vector<Shard> first_shards;  // of those agreed, if the coordinator names them
     StatusReply reply;
   };
 
@@ -163,8 +164,10 @@ class Member {
   void answer_declaration(const Status& status);  // the first
   void finish_declaration(const Status& status);
   void define(const message::Define& message);
-  void add_tensor(const message::TensorShape& tensor, uint16_t priority, std::byte* data,
-                  Round first_round);
+  bool fits_plan(const std::vector<Shard>& first_shards, size_t tensors);
+  Shard shard_of(TensorId tensor) const;  // that has its first chunks, where nobody says
+  void add_tensor(const message::TensorShape& tensor, Shard first_shard, uint16_t priority,
+                  std::byte* data, Round first_round);
   void confirm();
 
   // --- ending (member.cc) ---

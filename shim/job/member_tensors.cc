@@ -51,7 +51,7 @@ void Member::declare(std::vector<TensorDeclaration> tensors, StatusReply reply) 
     return;
   }
   for (const TensorDeclaration& t : tensors) tensors_.insert(t.tensor);
-  declarations_.push_back({std::move(tensors), 0, {}, std::move(reply)});
+  declarations_.push_back({std::move(tensors), 0, {}, {}, std::move(reply)});
   if (declarations_.size() == 1) send_batch();
 }
 
@@ -69,8 +69,12 @@ void Member::send_batch() {
 void Member::on_declared(const message::Declared& answer) {
   if (declarations_.empty() || unconfirmed_ > 0) return;  // it failed or was closed meanwhile
   Declaration& declaration = declarations_.front();
-  declaration.agreed = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
+  const size_t before = declaration.agreed;
+  declaration.agreed = std::min(declaration.tensors.size(), before + kDeclareBatch);
   const bool agreed = answer.code == Errc::kOk;
+  if (agreed && !fits_plan(answer.first_shards, declaration.agreed - before)) return;
+  auto& first_shards = declaration.first_shards;
+  first_shards.insert(first_shards.end(), answer.first_shards.begin(), answer.first_shards.end());
   auto& rounds = declaration.rounds;
   rounds.insert(rounds.end(), answer.rounds.begin(), answer.rounds.end());
   if (agreed && declaration.agreed < declaration.tensors.size()) return send_batch();
@@ -79,7 +83,8 @@ void Member::on_declared(const message::Declared& answer) {
       const TensorDeclaration& t = declaration.tensors[i];
       const Round first_round = i < rounds.size() ? rounds[i] : Round(1);
       if (first_round != Round(1)) first_rounds_[t.tensor] = first_round;
-      add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data, first_round);
+      const Shard first_shard = i < first_shards.size() ? first_shards[i] : shard_of(t.tensor);
+      add_tensor({t.tensor, t.numel, t.dtype, t.op}, first_shard, t.priority, t.data, first_round);
     }
     return confirm();
   }
@@ -103,7 +108,24 @@ void Member::finish_declaration(const Status& status) {
   declarations_.clear();
 }
 
+// As many as tensors, of shards that there are; or none, from a coordinator that names none.
+bool Member::fits_plan(const std::vector<Shard>& first_shards, size_t tensors) {
+  const uint16_t shards = roster_.shards();
+  const bool fits = std::all_of(first_shards.begin(), first_shards.end(),
+                                [shards](Shard shard) { return shard.value < shards; });
+  if (fits && (first_shards.empty() || first_shards.size() == tensors)) return true;
+  fail(Error(Errc::kProtocol, "the job's coordinator has put tensors where no shard is"));
+  return false;
+}
+
+Shard Member::shard_of(TensorId tensor) const {
+  return ShardTurn::of_number(tensor, roster_.shards());
+}
+
 void Member::define(const message::Define& message) {
+  const auto& first_shards = message.first_shards;
+  if (!fits_plan(first_shards, message.tensors.size())) return;
+  size_t place = 0;
   for (const message::TensorShape& t : message.tensors) {
     if (tensors_.size() >= context_.policy.max_tensors) {
       return fail_self(Error(Errc::kLimit, "a job has at most " +
@@ -113,7 +135,7 @@ void Member::define(const message::Define& message) {
     if (!tensors_.insert(t.id).second) {
       return fail(Error(Errc::kProtocol, "the job's coordinator defined a tensor twice"));
     }
-    add_tensor(t, 0, nullptr, 1);
+    add_tensor(t, first_shards.empty() ? shard_of(t.id) : first_shards[place++], 0, nullptr, 1);
   }
   confirm();
 }
@@ -139,12 +161,12 @@ Round Member::first_round(TensorId tensor) const {
   return known == first_rounds_.end() ? Round(1) : known->second;
 }
 
-void Member::add_tensor(const message::TensorShape& t, uint16_t priority, std::byte* data,
-                        Round first_round) {
+void Member::add_tensor(const message::TensorShape& t, Shard first_shard, uint16_t priority,
+                        std::byte* data, Round first_round) {
   tensor_bytes_ += t.numel * size_of(t.dtype);
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
-                                     data, first_round});
+                                     data, first_round, first_shard});
     const auto hopeless = hopeless_.find(t.id);
     if (hopeless == hopeless_.end()) continue;
     to_lane(lane, command::FailRounds{slot_, {t.id, hopeless->second}, Errc::kPeerLeft});

@@ -61,6 +61,16 @@ void read_tensors(MessageReader& in, std::vector<message::TensorShape>& out) {
   });
 }
 
+void put_first_shards(Json& out, const std::vector<Shard>& shards) {
+  for (const Shard shard : shards) out["first_shards"].push_back(shard.value);
+}
+void read_first_shards(MessageReader& in, std::vector<Shard>& out) {
+  if (!in.find("first_shards")) return;
+  in.rows("first_shards", kDeclareBatch, [&](const Json& row) {
+    out.emplace_back(static_cast<uint16_t>(in.number(&row, "first_shards", 0, kMaxShards - 1)));
+  });
+}
+
 constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
 
 // --- one pair of functions per kind ----------------------------------------------------------
@@ -195,8 +205,14 @@ void put(Json& out, const message::Start& m) { out["chunk_bytes"] = m.chunk_byte
 void get(MessageReader& in, message::Start& m) { in.read("chunk_bytes", m.chunk_bytes, 64, 65535); }
 void put(Json& out, const message::Declare& m) { out["tensors"] = to_json(m.tensors); }
 void get(MessageReader& in, message::Declare& m) { read_tensors(in, m.tensors); }
-void put(Json& out, const message::Define& m) { out["tensors"] = to_json(m.tensors); }
-void get(MessageReader& in, message::Define& m) { read_tensors(in, m.tensors); }
+void put(Json& out, const message::Define& m) {
+  out["tensors"] = to_json(m.tensors);
+  put_first_shards(out, m.first_shards);
+}
+void get(MessageReader& in, message::Define& m) {
+  read_tensors(in, m.tensors);
+  read_first_shards(in, m.first_shards);
+}
 void put(Json& out, const message::PeerLeft& m) {
   out["rank"] = m.rank.value;
   if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
@@ -218,10 +234,12 @@ void put(Json& out, const message::Declared& m) {
   out["code"] = static_cast<int>(m.code);
   out["text"] = shortened(m.text, kMaxText);
   for (const Round round : m.rounds) out["rounds"].push_back(round.value);
+  put_first_shards(out, m.first_shards);
 }
 void get(MessageReader& in, message::Declared& m) {
   in.read("code", m.code, true);
   in.read("text", m.text);
+  read_first_shards(in, m.first_shards);
   if (!in.find("rounds")) return;
   in.rows("rounds", kDeclareBatch,
           [&](const Json& row) { m.rounds.push_back(read_round(in, row, "rounds")); });

@@ -112,10 +112,12 @@ struct Declared {  // coordinator: kOk, or why none of the batch was taken
   std::string text;
   // To a worker that came back: the round that each tensor of the batch is in; else empty.
   std::vector<Round> rounds;
+  std::vector<Shard> first_shards;  // AddTensor's, of each tensor; empty: by their numbers
   friend bool operator==(const Declared&, const Declared&) = default;
 };
 struct Define {  // coordinator to servers; the answer is a Defined
   std::vector<TensorShape> tensors;
+  std::vector<Shard> first_shards;  // as Declared's
   friend bool operator==(const Define&, const Define&) = default;
 };
 struct Defined {  // server: its engines were told

@@ -39,11 +39,11 @@ TEST(ChunkCount, IsZeroWhenChunksCannotBeNumbered) {
 }
 
 // Every chunk is in exactly one shard, and shards differ by at most one chunk.
-void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
+void expect_partition(Shard first, uint32_t chunks, uint16_t shards) {
   std::vector<int> owner(chunks, -1);
   uint32_t least = chunks, most = 0;
   for (uint16_t shard = 0; shard < shards; ++shard) {
-    const ChunkSpan span = ShardPlan(TensorId(tensor), chunks, shards).span(Shard(shard));
+    const ChunkSpan span = ShardPlan(first, chunks, shards).span(Shard(shard));
     ASSERT_LE(uint64_t{span.first.value} + span.count, chunks);
     for (uint32_t i = 0; i < span.count; ++i) {
       ASSERT_EQ(owner[span.at(i).value], -1);
@@ -59,19 +59,48 @@ void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
 TEST(ShardSpan, PartitionsEveryTensor) {
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
-    const auto tensor = static_cast<uint32_t>(random());
+    const Shard first(static_cast<uint16_t>(random()));
     const uint32_t chunks = static_cast<uint32_t>(random()) % 700;
     const auto shards = static_cast<uint16_t>(1 + random() % 40);
-    SCOPED_TRACE(testing::Message() << tensor << " " << chunks << " " << shards);
-    expect_partition(tensor, chunks, shards);
+    SCOPED_TRACE(testing::Message() << first.value << " " << chunks << " " << shards);
+    expect_partition(first, chunks, shards);
   }
 }
 
-TEST(ShardSpan, SpreadsTensorsOfOneChunkOverAllShards) {
+// However many chunks each has, of those that are declared one after the other no shard has more
+// than one chunk more than another, from whichever to whichever.
+TEST(ShardTurn, SpreadsTensorsTogether) {
+  std::mt19937 random(3);
+  for (const uint16_t shards : std::initializer_list<uint16_t>{1, 2, 3, 8, 64, 256}) {
+    for (int trial = 0; trial < 20; ++trial) {
+      ShardTurn turn(shards);
+      std::vector<uint32_t> held(shards);
+      const int skipped = trial;
+      for (int tensor = 0; tensor < 100; ++tensor) {
+        const auto chunks = static_cast<uint32_t>(1 + random() % (trial % 2 == 0 ? 3 : 700));
+        const ShardPlan plan(turn.take(chunks), chunks, shards);
+        if (tensor < skipped) continue;
+        for (uint16_t shard = 0; shard < shards; ++shard)
+          held[shard] += plan.span(Shard(shard)).count;
+        const auto [least, most] = std::minmax_element(held.begin(), held.end());
+        ASSERT_LE(*most - *least, 1U) << shards << " shards, " << tensor - skipped << " tensors";
+      }
+    }
+  }
+}
+
+TEST(ShardTurn, HoldsAtTheEdgesOfItsTypes) {
+  constexpr uint32_t kAll = std::numeric_limits<uint32_t>::max();
+  ShardTurn turn(65535);
+  uint64_t chunks = 0;
+  for (int i = 0; i < 9; ++i, chunks += kAll) EXPECT_EQ(turn.take(kAll).value, chunks % 65535);
+}
+
+TEST(ShardTurn, OfNumbersSpreadsTensorsOfOneChunkOverAllShards) {
   for (uint32_t tensor = 0; tensor < 12; ++tensor) {
+    const ShardPlan plan(ShardTurn::of_number(TensorId(tensor), 4), 1, 4);
     for (uint16_t shard = 0; shard < 4; ++shard) {
-      EXPECT_EQ(ShardPlan(TensorId(tensor), 1, 4).span(Shard(shard)).count,
-                tensor % 4 == shard ? 1u : 0u);
+      EXPECT_EQ(plan.span(Shard(shard)).count, tensor % 4 == shard ? 1U : 0U);
     }
   }
 }
@@ -80,7 +109,7 @@ TEST(ShardSpan, HoldsAtTheEdgesOfItsTypes) {
   const uint32_t all = std::numeric_limits<uint32_t>::max();
   uint64_t sum = 0;
   for (uint32_t shard = 0; shard < 65535; ++shard) {
-    sum += ShardPlan(all, all, 65535).span(Shard(static_cast<uint16_t>(shard))).count;
+    sum += ShardPlan(77, all, 65535).span(Shard(static_cast<uint16_t>(shard))).count;
   }
   EXPECT_EQ(sum, all);
 }
@@ -108,13 +137,13 @@ TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 500; ++trial) {
     const auto shards = static_cast<uint16_t>(1 + random() % 40);
-    const auto tensor = static_cast<uint32_t>(random());
+    const Shard first(static_cast<uint16_t>(random()));
     const auto chunks = static_cast<uint32_t>(1 + random() % 2000);
-    const PartitionPlan plan = PartitionPlan::make(TensorId(tensor), chunks, shards, 1000,
-                                                   random() % 3 == 0 ? 0 : random() % 99'999);
+    const PartitionPlan plan =
+        PartitionPlan::make(first, chunks, shards, 1000, random() % 3 == 0 ? 0 : random() % 99'999);
     std::vector<uint32_t> sizes(plan.partitions());
     for (uint16_t shard = 0; shard < shards; ++shard) {
-      const ChunkSpan share = ShardPlan(TensorId(tensor), chunks, shards).span(Shard(shard));
+      const ChunkSpan share = ShardPlan(first, chunks, shards).span(Shard(shard));
       uint32_t next = share.first.value;
       for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
         const ChunkSpan span = plan.span(Shard(shard), partition);

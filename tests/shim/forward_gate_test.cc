@@ -24,8 +24,8 @@ class ForwardGateTest : public ::testing::Test {
   static constexpr uint32_t kChunkBytes = 1024;
 
   void add(uint32_t chunks, uint16_t shards, Shard shard, uint32_t group_chunks) {
-    const TensorId number(static_cast<uint32_t>(plans_.size()));
-    plans_.push_back(PartitionPlan::make(number, chunks, shards, kChunkBytes,
+    const Shard first(static_cast<uint16_t>(plans_.size()));
+    plans_.push_back(PartitionPlan::make(first, chunks, shards, kChunkBytes,
                                          uint64_t{group_chunks} * kChunkBytes));
     shards_.push_back(shard);
     gate_.add_tensor(plans_.back(), shard);

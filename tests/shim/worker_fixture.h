@@ -80,8 +80,8 @@ class WorkerTest : public testing::Test {
     while (worker_.take_completion(done)) all.push_back(done.told);
     return all;
   }
-  Shard shard_of(uint32_t chunk, TensorId number = 5) const {
-    const ChunkSpan first = ShardPlan(number, kChunks, 2).span(0);
+  static Shard shard_of(uint32_t chunk) {
+    const ChunkSpan first = ShardPlan(0, kChunks, 2).span(0);
     return first.contains(ChunkIndex(chunk)) ? Shard(0) : Shard(1);
   }
   static ScheduledChunk scheduled(Round round, ChunkIndex chunk) {
@@ -101,7 +101,7 @@ class WorkerTest : public testing::Test {
     header.sender = 2;
     header.payload_crc = wire::crc32c(bytes);
     if (corrupt_byte >= 0) bytes[static_cast<size_t>(corrupt_byte)] ^= std::byte{1};
-    Worker::Share share{shard_of(chunk, number)};
+    Worker::Share share{shard_of(chunk)};
     return worker_.on_result(kJob, share, header, bytes);
   }
 

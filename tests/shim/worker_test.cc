@@ -114,7 +114,9 @@ TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
 // A server's share is computed once for sums of one tensor that follow each other, and anew for
 // another's.
 TEST_F(WorkerTest, OfTensorsThatTakeTurnsEachHasItsOwnShare) {
-  ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
+  command::AddTensor other = tensor(6);
+  other.first_shard = 1;
+  ASSERT_TRUE(worker_.add_tensor(other).ok());
   submit(SubmitOp::kPushPull, 1);
   submit(SubmitOp::kPushPull, 2, 6);
   std::vector<float> sum(64, 9.0F);
@@ -125,7 +127,7 @@ TEST_F(WorkerTest, OfTensorsThatTakeTurnsEachHasItsOwnShare) {
   Worker::Share share{0};
   uint32_t next = 0;
   for (const TensorId number : {TensorId(5), TensorId(6), TensorId(5)}) {
-    const ShardPlan plan(number, kChunks, 2);
+    const ShardPlan plan(number == TensorId(6) ? Shard(1) : Shard(0), kChunks, 2);
     header.tensor = number;
     header.chunk = ChunkIndex(plan.span(1).first.value + next);
     worker_.on_result(kJob, share, header, std::as_bytes(std::span(sum)));
@@ -143,7 +145,7 @@ TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   header.type = kResultFrame;
   header.round = 1;
   header.tensor = 5;
-  header.chunk = ShardPlan(5, kChunks, 2).span(0).first;
+  header.chunk = ShardPlan(0, kChunks, 2).span(0).first;
   header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
   Worker::Share of_another{1};
   worker_.on_result(kJob, of_another, header, std::as_bytes(std::span(sum)));

@@ -6,7 +6,7 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
   GatedTensor tensor;
   tensor.plan = plan;
   tensor.shard = shard;
-  tensor.share = ShardPlan(plan.tensor, plan.chunks, plan.shards).span(shard);
+  tensor.share = ShardPlan(plan.first, plan.chunks, plan.shards).span(shard);
   tensor.held = ChunkSet(tensor.share.count);
   tensor.missing.resize(plan.partitions());
   tensors_.push_back(std::move(tensor));

@@ -89,6 +89,7 @@ Status Server::add_tensor(const command::AddTensor& spec) {
   ServerJob& job = jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   AggregationTensor tensor{spec.tensor, spec.numel, spec.dtype, spec.op, elems};
+  tensor.first_shard = spec.first_shard;
   const ChunkSpan share = plan_of(job, tensor).span(job.spec.shard);
   tensor.first_chunk = share.first;
   tensor.chunk_count = share.count;

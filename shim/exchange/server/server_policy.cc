@@ -117,7 +117,7 @@ ShardPlan Server::plan_of(const ServerJob& job, const AggregationTensor& tensor)
   const uint32_t chunks = chunk_count(tensor.numel, tensor.chunk_elems);
   return on_one_server(job.policy, tensor.numel)
              ? ShardPlan::whole(tensor.tensor, chunks, job.spec.shards)
-             : ShardPlan(tensor.tensor, chunks, job.spec.shards);
+             : ShardPlan(tensor.first_shard, chunks, job.spec.shards);
 }
 
 // What is answered together: the shard's part of a partition, a unit of it, or all of its share.
@@ -135,7 +135,7 @@ void Server::add_to_gate(const ServerJob& job, ForwardGate& gate, const Aggregat
   if (job.policy.forward == Policy::Forward::kChunk) {
     group_bytes = uint64_t{unit_frames(job.policy, job.chunk_bytes)} * shards * chunk_bytes;
   }
-  gate.add_tensor(PartitionPlan::make(tensor.tensor, chunks, shards, chunk_bytes, group_bytes),
+  gate.add_tensor(PartitionPlan::make(tensor.first_shard, chunks, shards, chunk_bytes, group_bytes),
                   shard);
 }
 

@@ -113,7 +113,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
       spec.numel * element_bytes - uint64_t{tensor.chunks - 1} * tensor.full_chunk_bytes);
   tensor.shard_plan = on_one_server(job->policy, spec.numel)
                           ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
-                          : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
+                          : ShardPlan(spec.first_shard, tensor.chunks, job->spec.shards);
   for (const WorkerJob::Bound& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }

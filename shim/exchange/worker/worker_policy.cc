@@ -7,7 +7,7 @@
 namespace mercury {
 
 void Worker::plan_partitions(WorkerJob& job, WorkerTensor& tensor) {
-  tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards,
+  tensor.plan = PartitionPlan::make(tensor.spec.first_shard, tensor.chunks, job.spec.shards,
                                     tensor.full_chunk_bytes, job.policy.partition_bytes);
   const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
   const uint64_t before = uint64_t{partitions == 0 ? 0 : partitions - 1} *

@@ -124,6 +124,10 @@ TEST_F(RunningTest, ACoordinatorThatSpeaksOutOfTurnFailsItsJobByName) {
       {"define", message::Declared{}, "sent 'declared' when it may not"},
       {"define", message::Define{{tensor, tensor}}, "defined a tensor twice"},
       {"define", message::Replace{77, 1, address(9)}, "replaced a worker that is not one"},
+      {"declared", message::Declared{Errc::kOk, "", {}, {0, 1, 7}}, "where no shard is"},
+      {"declared", message::Declared{Errc::kOk, "", {}, {0, 1}}, "where no shard is"},
+      {"define", message::Define{{tensor}, {2}}, "where no shard is"},
+      {"define", message::Define{{tensor}, {0, 1}}, "where no shard is"},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.why);
@@ -181,7 +185,7 @@ TEST_F(HostileReturnTest, WhoIsReadyBeforeItsRosterIsPutOut) {
   join.incarnation = 77;
   join.terms.rejoin_ms = 60'000;
   join.terms.policy = "mercury";
-  join.features = kKnowsLostWorkers | kKnowsPolicies | kKnowsStalls;
+  join.features = kKnowsLostWorkers | kKnowsPolicies | kKnowsStalls | kKnowsFirstShards;
   join.lanes = {address(9)};
   join.rendezvous = {address(3), address(4)};
   for (int i = 0; i < 3; ++i) {

@@ -56,7 +56,9 @@ std::vector<Message> one_of_each() {
           message::Declare{{{0, 1, Dtype::kF32, ReduceOp::kSum},
                             {kMaxTensorId, kMaxElements, Dtype::kBf16, ReduceOp::kAverage}}},
           message::Declared{Errc::kTensorMismatch, "tensor 1 differs", {7, Round(~uint32_t{0})}},
+          message::Declared{Errc::kOk, "", {}, {0, Shard(uint16_t{kMaxShards - 1})}},
           message::Define{{{5, 6, Dtype::kI64, ReduceOp::kSum}}},
+          message::Define{{{5, 6, Dtype::kI64, ReduceOp::kSum}}, {3}},
           message::Defined{},
           message::Leave{},
           message::Left{},
@@ -121,6 +123,7 @@ bool is_optional(const Message& message, const std::string& key) {
          key == "patience_ms" || key == "stall_ms" || key == "features" || key == "refused" ||
          key == "ending" || key == "waiting" || key == "gone" || key == "in_parts" ||
          (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
+         key == "first_shards" ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
 
@@ -141,6 +144,8 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
   EXPECT_FALSE(to_json(plain).contains("rejoin_ms"));
   EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));
+  EXPECT_FALSE(to_json(message::Declared{}).contains("first_shards"));
+  EXPECT_EQ(to_json(message::Define{{{5, 6, Dtype::kI64, ReduceOp::kSum}}}).size(), 2U);
   EXPECT_EQ(to_json(message::PeerLeft{3}).size(), 2U);
   EXPECT_FALSE(to_json(message::Ready{1472}).contains("in_parts"));
   EXPECT_FALSE(to_json(message::Stalled{}).contains("gone"));
