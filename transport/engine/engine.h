@@ -346,6 +346,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                      std::span<const std::byte> payload);
   void ask_for_token(const PendingHello& of);
   Result<SessionSlot> open_session(const Endpoint&, Result<PathId>, Token, JobSlot);
+  Error no_room();
   void tick();
   void follow_link_rate();
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
@@ -383,10 +384,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   bool stalled_ = false;       // or because the port had no room
   bool whole_came_ = false;    // the last of wholes_, and it is to be received
   bool whole_marked_ = false;  // by the network
-  bool streams_first_ = false;
+  bool streams_first_ = false, stopping_ = false, stopped_ = false;
   bool streams_borrow_ = false;  // of the frames received: they are not released yet
   uint8_t moved_ = 0;
-  bool stopping_ = false, stopped_ = false;
 };
 
 }  // namespace mercury

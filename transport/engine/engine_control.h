@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,8 +18,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
   SessionSlot slot;
   if (!sessions_.allocate(slot, token)) {
     port_.close_path(*path);
-    return Error(Errc::kLimit, "all sessions of the engine are open (engine.max_sessions = " +
-                                   std::to_string(config_.max_sessions) + ")");
+    return no_room();
   }
   SessionEntry& entry = sessions_.at(slot);
   entry.path = entry.datagram_path = *path;
@@ -49,6 +49,26 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
   }
   sessions_.touch(slot);
   return slot;
+}
+
+// Who asks again finds room where a session ends, which takes a pass or two. So that one does,
+// the oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
+// out by that.
+template <Port P, Service S>
+Error Engine<P, S>::no_room() {
+  const auto ends = [this](SessionSlot slot) {
+    return sessions_.in_use(slot) &&
+           sessions_.at(slot).session->state() >= Session::State::kClosing;
+  };
+  bool soon = !job_ends_.empty() || std::ranges::any_of(sessions_.touched(), ends);
+  if (SessionEntry* const oldest = sessions_.oldest_unshown()) {
+    sessions_.touch(sessions_.slot_of(oldest->session->local_number()));
+    oldest->session->close(Errc::kAgain, "others asked for a session since", now_ns_);
+    soon = true;
+  }
+  return Error(soon ? Errc::kAgain : Errc::kLimit,
+               "all sessions of the engine are open (engine.max_sessions = " +
+                   std::to_string(config_.max_sessions) + ")");
 }
 
 template <Port P, Service S>
@@ -83,6 +103,7 @@ void Engine<P, S>::run(const command::Accept& request) {
   }
   SessionEntry& entry = sessions_.at(*slot);
   sessions_.set_hello(*slot, pending->body.session);
+  sessions_.add_unshown(*slot);
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));

@@ -88,6 +88,21 @@ void SessionTable::set_hello(SessionSlot slot, uint32_t peer_hello) {
   hellos_.insert_or_assign({entry.remote, peer_hello}, slot);  // one that has closed gives way
 }
 
+// Here, too, the first go that have shown something: what is left is as old as a handshake may be.
+void SessionTable::add_unshown(SessionSlot slot) {
+  (void)oldest_unshown();
+  unshown_.push_back(number_of(slot));
+}
+
+SessionEntry* SessionTable::oldest_unshown() {
+  for (; !unshown_.empty(); unshown_.pop_front()) {
+    SessionEntry* const entry = find(unshown_.front());
+    if (entry == nullptr || entry->session->confirmed()) continue;
+    if (entry->session->state() < Session::State::kClosing) return entry;
+  }
+  return nullptr;
+}
+
 SessionEntry* SessionTable::find_peer(const Endpoint& remote, uint32_t peer_number) {
   const auto it = peers_.find({remote, peer_number});
   if (it == peers_.end() || entries_[it->second.value]->closed) return nullptr;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -93,6 +94,9 @@ class SessionTable {
   // Passive side: the session that this HELLO opened, or null.
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
   void set_hello(SessionSlot slot, uint32_t peer_hello);  // its `remote` is known
+  // Passive side: it has shown nothing yet but its HELLO.
+  void add_unshown(SessionSlot slot);
+  SessionEntry* oldest_unshown();  // of those that still have not, and do not end; or null
   // The peer is elsewhere from now on, and found there.
   void move(SessionSlot slot, const Endpoint& remote);
   // The session that the peer at `remote` calls so, if it has told its token; or null.
@@ -135,7 +139,8 @@ class SessionTable {
   std::unordered_map<Token, SessionSlot> tokens_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> peers_;  // that have told a token
-  Deadlines deadlines_{1};  // by slot, of those that were in use at a time
+  std::deque<uint32_t> unshown_;  // numbers, in their order; also of some that have ended since
+  Deadlines deadlines_{1};        // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;
   uint32_t slot_mask_ = 0;  // the bits of a number that hold its slot, and one

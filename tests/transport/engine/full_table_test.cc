@@ -1,0 +1,95 @@
+// Engines all of whose sessions are taken: who is refused for good, and who finds room when he asks
+// again.
+#include <cstring>
+
+#include "tests/transport/engine/echo_lab.h"
+#include "transport/flow/handshake.h"
+
+namespace mercury::echo {
+namespace {
+
+EngineConfig with_sessions(uint32_t sessions) {
+  EngineConfig config;
+  config.max_sessions = sessions;
+  return config;
+}
+
+class FullTable : public testing::Test {
+ protected:
+  // Somebody's HELLO, which the lab's second host accepts: he says nothing more.
+  void says_hello(uint32_t number) {
+    wire::Hello hello;
+    hello.kind = wire::SessionKind::kData;
+    hello.features = wire::kFeatureStreams;
+    hello.job = "echo";
+    hello.session = number;
+    hello.max_udp_payload = wire::kMinUdpPayload;
+    std::memcpy(hello.nonce.data(), &number, sizeof number);
+    std::vector<std::byte> frame(wire::kMinUdpPayload);
+    const size_t body = wire::encode(hello, std::span(frame).subspan(sizeof(wire::PlainHeader)));
+    frame.resize(finish_frame(frame, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body)));
+    const Endpoint from{IpAddress::v4(10, 66, 0, static_cast<uint8_t>(number)), 7470};
+    ASSERT_TRUE(lab.network.inject(from, Lab::at(1), frame));
+    lab.run_for(kMs);
+  }
+  // What `a` hears of the session `token`, kOk while it has it.
+  Errc asks(uint64_t token, const Endpoint& remote = Lab::at(1)) {
+    lab.a().connect(Token(token), remote);
+    lab.run_for(10 * kMs);
+    return lab.a().closed.contains(Token(token)) ? lab.a().closed.at(Token(token)) : Errc::kOk;
+  }
+  static constexpr uint32_t kSessions = 4;
+  Lab lab{1, {}, 1500, with_sessions(kSessions)};
+};
+
+TEST_F(FullTable, RefusesOneMoreAndSaysWhy) {
+  lab.start(0, {}, 1);  // which has more
+  for (uint64_t token = 1; token <= kSessions; ++token) ASSERT_EQ(asks(token), Errc::kOk);
+  EXPECT_EQ(asks(9), Errc::kLimit);
+  EXPECT_EQ(lab.a().closed_text.at(Token(9)),
+            "all sessions of the engine are open (engine.max_sessions = 4)");
+  lab.a().send(command::CloseSession{Token(1), Errc::kClosed, "enough"});
+  lab.run_for(kMs);
+  EXPECT_EQ(asks(10), Errc::kOk);
+  EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+}
+
+TEST_F(FullTable, OnTheSideThatAsks) {
+  lab.start(1, {}, 2);
+  for (uint64_t token = 1; token <= kSessions; ++token) ASSERT_EQ(asks(token), Errc::kOk);
+  EXPECT_EQ(asks(9), Errc::kLimit);
+}
+
+// Whoever repeats members' HELLOs from the wire takes all sessions that there are, for a while.
+TEST_F(FullTable, ThoseThatShowNothingGiveWay) {
+  ASSERT_EQ(asks(kToken.value), Errc::kOk);
+  uint32_t strangers = 0;
+  while (strangers < 20) says_hello(++strangers);
+  ASSERT_GE(lab.b().engine.session_count(), kSessions - 1) << "one has just given way";
+  for (uint64_t token = 1; token < kSessions; ++token) {
+    says_hello(++strangers);
+    if (lab.b().engine.session_count() < kSessions) says_hello(++strangers);
+    const Errc first = asks(token);
+    EXPECT_TRUE(first == Errc::kOk || first == Errc::kAgain) << name_of(first);
+    if (first == Errc::kAgain) {
+      EXPECT_EQ(asks(10 + token), Errc::kOk);
+    }
+  }
+  says_hello(++strangers);
+  EXPECT_EQ(asks(30), Errc::kLimit) << "those that are left have shown who they are";
+  EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+  EXPECT_EQ(lab.b().opened.size(), kSessions);
+  lab.expect_echoes(1, 1'000);  // in the first, which has stayed
+}
+
+// One that ends leaves its place in a pass or two: whoever asks in the same breath asks again.
+TEST_F(FullTable, OneThatEndsMakesRoom) {
+  lab.start(1, {}, 2);
+  for (uint64_t token = 1; token <= kSessions; ++token) ASSERT_EQ(asks(token + 6), Errc::kOk);
+  lab.a().send(command::CloseSession{kToken, Errc::kClosed, "again"});
+  EXPECT_EQ(asks(20), Errc::kAgain);
+  EXPECT_EQ(asks(21), Errc::kOk);
+}
+
+}  // namespace
+}  // namespace mercury::echo
