@@ -106,8 +106,11 @@ void Member::on_control_closed(const Error& why, uint64_t now_ns) {
   const bool coordinator_is_here = std::find(context_.host.lanes.begin(), context_.host.lanes.end(),
                                              spec_.rendezvous.front()) != context_.host.lanes.end();
   const bool waiting = phase_ == Phase::kSeeking || phase_ == Phase::kJoined;
+  // Its last life's sessions may have the last places there, until they end.
+  const bool has_its_place =
+      why.code == Errc::kLimit && phase_ == Phase::kSeeking && may_come_back();
   if (waiting && !served_ && !coordinator_is_here &&
-      is_transient(why.code)) {  // it is not up yet, or was started again
+      (has_its_place || is_transient(why.code))) {  // it is not up yet, or was started again
     phase_ = Phase::kSeeking;
     last_attempt_ = why;
     retry_ns_ = now_ns + kRendezvousRetryNs;
@@ -143,9 +146,10 @@ void Member::on_timer(uint64_t now_ns) {
   const bool heard = phase_ != Phase::kSeeking;  // then the coordinator says who is missing
   if (open_until_ns_ <= now_ns && (!heard || open_until_ns_ + kPatienceNs <= now_ns)) {
     const std::string why = last_attempt_.message.empty() ? "" : ": " + last_attempt_.message;
-    return fail(
-        Error(Errc::kMissingMembers, "missing when the time limit passed: " + server_name(0) +
-                                         (heard ? ", the coordinator, does not answer" : why)));
+    const bool no_room = !heard && last_attempt_.code == Errc::kLimit;
+    return fail(Error(no_room ? Errc::kLimit : Errc::kMissingMembers,
+                      "missing when the time limit passed: " + server_name(0) +
+                          (heard ? ", the coordinator, does not answer" : why)));
   }
   if (retry_ns_ <= now_ns) connect();
   redial(now_ns);

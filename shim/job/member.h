@@ -146,6 +146,7 @@ class Member {
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
+  bool may_come_back() const;
   void connect_to(Shard shard, int attempt, uint32_t refused = 0);
   void redial(uint64_t now_ns);
   static uint32_t seat_of(const Data& data) {

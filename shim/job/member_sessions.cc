@@ -41,6 +41,11 @@ void Member::redial(uint64_t now_ns) {
   for (const Redial& one : due) connect_to(one.data.shard, one.data.attempt, one.data.refused);
 }
 
+// Whether the job goes on when it has lost this worker.
+bool Member::may_come_back() const {
+  return spec_.role == Role::kWorker && spec_.terms.rejoin_ms + spec_.terms.quorum > 0;
+}
+
 Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
   if (!admits()) return Admission::kHold;
   if (hello.role != static_cast<uint8_t>(Role::kWorker) || hello.incarnation == 0 ||

@@ -207,6 +207,41 @@ TEST(Rejoin, AHostThatRebootsComesBackWhenItsDeathIsKnown) {
   EXPECT_TRUE(training.cluster().close(30 * kSecond));
 }
 
+// Its last life's sessions are among as many as the coordinator's host may have.
+TEST(Rejoin, AHostThatRebootsFindsRoomWhenItsDeathIsKnown) {
+  ClusterConfig config;
+  config.workers = 3;
+  config.lane.engine.session.peer_timeout_ns = 2 * kSecond;
+  config.server_lane = config.lane;
+  config.server_lane->engine.max_sessions = 7;  // with three workers twice, and the other server
+  Training training(config, {tensor(0, 400'000)});
+  training.begin();
+  if (testing::Test::HasFatalFailure()) return;
+  training.train(5'000'000);
+  training.lose(2, true);
+  training.train(kSecond / 10);  // what was on its way to it has gone
+  training.come_back(2, true);
+  if (testing::Test::HasFatalFailure()) return;
+  ASSERT_TRUE(training.train(60 * kSecond));
+  EXPECT_TRUE(training.cluster().close(30 * kSecond));
+}
+
+// In vain: the error is the limit's, as that of whoever does not wait.
+TEST(Rejoin, WhoFindsNoRoomInTimeIsToldOfTheLimit) {
+  ClusterConfig config;
+  config.workers = 3;
+  config.server_lane = config.lane;
+  config.server_lane->engine.max_sessions = 2;
+  SimCluster cluster(config);
+  OpenJob open = job();
+  open.timeout_ns = 4 * kSecond;
+  const Status opened = cluster.open_job(open, 20 * kSecond);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, Errc::kLimit) << opened.error().message;
+  EXPECT_NE(opened.error().message.find("(engine.max_sessions = 2)"), std::string::npos)
+      << opened.error().message;
+}
+
 // What the job's frames are more than its path carries now goes in parts.
 TEST(Rejoin, OneThatComesBackOverAPathThatCarriesLessIsLetIn) {
   for (const auto& [host, secret] :
