@@ -134,6 +134,7 @@ std::string describe(const Scenario& s) {
         << ", control plane late by " << ms(host.control_delay_ns) << ", clock drifts "
         << host.drift_ppm << " ppm, a frame takes " << host.frame_cost_ns << " ns, a command "
         << host.command_cost_ns << " ns";
+    if (host.sessions != 0) out << ", " << host.sessions << " sessions per engine";
     if (host.features != ~uint32_t{0}) out << ", an earlier release's features " << host.features;
     out << "\n";
   }

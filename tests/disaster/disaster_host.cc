@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "tests/disaster/tables.h"
 #include "transport/engine/shared_link.h"
 
 namespace mercury::disaster {
@@ -15,6 +16,12 @@ constexpr uint64_t kFarNs = ~uint64_t{0} / 1'000'000;
 constexpr uint64_t kGraceNs = 1'000'000'000;
 // Thirteen HELLOs: of nine, in 3 s, all were lost in the worst weather of one seed in some 345,000.
 constexpr uint64_t kHandshakeTimeoutNs = 5'000'000'000;
+
+// With so many an engine refuses one that is asked for, of open jobs at least.
+uint32_t most_sessions(const Scenario& scenario, const HostPlan& plan) {
+  if (plan.sessions == 0) return ~0U;
+  return scenario.listed() ? plan.sessions : open_sessions(plan.sessions);
+}
 
 // Tables as small as the scenarios need: a host must be made in microseconds.
 sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& plan) {
@@ -32,7 +39,8 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   session.window = scenario.fixed_window ? WindowKind::kFixed : WindowKind::kAdaptive;
   session.first_packet_number = scenario.first_packet_number;
   // As a daemon has, where strangers ask for them: the bounds on those add up to fewer.
-  config.lane.engine.max_sessions = scenario.attacked() ? 1024 : 128;
+  const uint32_t plenty = scenario.attacked() ? 1024 : 128;
+  config.lane.engine.max_sessions = plan.sessions != 0 ? plan.sessions : plenty;
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
   if (plan.lanes > 1) config.lane.engine.link = std::make_shared<SharedLink>();
   config.lane.exchange.sends.scheduler = {32, config.lane.engine.max_sessions, scenario.ranges,
@@ -73,6 +81,7 @@ DisasterHost::DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t in
     : VirtualHost(network, id, index, host_config(scenario, scenario.hosts[index]),
                   [this] { return random_.next(); }),
       plan_(scenario.hosts[index]),
+      full_at_(most_sessions(scenario, plan_)),
       sealed_(scenario.sealed),
       encrypted_(scenario.encrypted),
       clock_(plan_.clock_ns, plan_.drift_ppm),
@@ -116,7 +125,9 @@ sim::Visit DisasterHost::visit(uint64_t now_ns, bool) {
       stirred_ |= all;
       continue;
     }
+    note_full(i, now_ns);
     work += pass(i, now_ns, local_ns);
+    note_full(i, now_ns);
     if (lane(i).engine().take_moved() != 0) {
       control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
     }
@@ -140,6 +151,20 @@ uint64_t DisasterHost::next_due_ns(uint64_t now_ns) {
     due_ns = std::min(due_ns, std::max(lane_ns, free_ns(i)));
   }
   return due_ns;
+}
+
+// Within a pass it may have been, as sessions that end go last in it.
+void DisasterHost::note_full(size_t lane, uint64_t now_ns) {
+  if (this->lane(lane).engine().session_count() < full_at_) return;
+  full_ns_ = now_ns;
+}
+
+bool DisasterHost::was_full(uint64_t since_ns) {
+  bool full = full_ns_ != kNever && full_ns_ >= since_ns;
+  for (size_t i = 0; up() && i < lanes(); ++i) {
+    full = full || lane(i).engine().session_count() >= full_at_;
+  }
+  return full;
 }
 
 std::string DisasterHost::held() {

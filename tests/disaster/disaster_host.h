@@ -67,14 +67,19 @@ class DisasterHost : public sim::VirtualHost<> {
   uint64_t attend(uint64_t) { return kNever; }
   bool worked() const { return worked_; }  // when it was last visited
 
+  // Whether an engine of its had no room for one more session, now or after `since_ns`.
+  bool was_full(uint64_t since_ns);
   // What is still held for jobs, peers and programs; empty when nothing is.
   std::string held();
 
  private:
   bool lane_due(size_t lane, uint64_t local_ns);
   uint64_t next_due_ns(uint64_t now_ns);
+  void note_full(size_t lane, uint64_t now_ns);
 
   const HostPlan plan_;
+  const uint32_t full_at_;     // sessions of an engine
+  uint64_t full_ns_ = kNever;  // when one last had so many, in all lives
   const bool sealed_;
   const bool encrypted_;
   Clock clock_;

@@ -323,7 +323,9 @@ void DisasterProgram::failed(Errc code, const std::string& text) {
   // it finds nobody to begin anew with.
   left_behind_ = left_behind_ || (code == Errc::kPeerLeft && plan_.quorum > 0);
   if (left_behind_ && (code == Errc::kPeerLeft || code == Errc::kMissingMembers)) return;
-  if (!around_.disturbed(job_)) wrong("failed, but nothing was wrong with its job: " + text);
+  if (code == Errc::kLimit && had_no_room(code)) return;
+  if (!around_.disturbed(job_) && !had_no_room(code))
+    wrong("failed, but nothing was wrong with its job: " + text);
 }
 
 void DisasterProgram::close() {

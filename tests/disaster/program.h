@@ -43,6 +43,10 @@ class Surroundings {
   virtual void note(const std::string& who, const char* what, uint64_t a, uint64_t b) = 0;
   // Whether a fault has come that may break the job.
   virtual bool disturbed(uint32_t job) const = 0;
+  // The job does not open: a session is refused for a `limit`, or fails otherwise, as if another
+  // member's was, which must show before the run ends. Whether some engine of its hosts was full
+  // since then, and rightly: others have its place.
+  virtual bool crowded_out(uint32_t job, uint64_t since_ns, bool limit) = 0;
   // Of a job from which a program has gone, while nothing else has happened; else null.
   virtual const Departure* departure(uint32_t job) const = 0;
   // By how much waiting since `since_ns` may be longer because of what happened meanwhile.
@@ -143,6 +147,7 @@ class DisasterProgram {
   void check_sum(uint32_t tensor);
   void check_failed(uint32_t tensor);
   void check_departure(const Operation& operation);
+  bool had_no_room(Errc code);
   void failed(Errc code, const std::string& text);
   void close();
   void note_wait(uint64_t since_ns);

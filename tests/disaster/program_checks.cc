@@ -57,6 +57,15 @@ void DisasterProgram::check_departure(const Operation& operation) {
   }
 }
 
+// An engine that is full refuses sessions, and says so. Who has his has nothing to fear.
+bool DisasterProgram::had_no_room(Errc code) {
+  if (plan_.hostile) return true;
+  const bool limit = code == Errc::kLimit;
+  if (state_ == State::kOpening) return around_.crowded_out(job_, since_ns_, limit);
+  if (limit) wrong("a limit ends a job that runs");
+  return false;
+}
+
 void DisasterProgram::check_graveyard() {
   for (const auto& memory : graveyard_) {
     if (!memory->unchanged()) return wrong("memory was written after its job was closed");

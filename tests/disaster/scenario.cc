@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "shim/host/sim/virtual_host.h"
+#include "tests/disaster/tables.h"
 #include "transport/base/random.h"
 
 namespace mercury::disaster {
@@ -436,6 +438,7 @@ Scenario make_scenario(uint64_t seed) {
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;
   }
+  if ((seed - 1) % 32 >= 24) draw_tables(s, generator(seed, 17));
   return s;
 }
 
@@ -517,7 +520,8 @@ Scenario reduced(Scenario s, const Reduction& cut) {
     if (calm("control")) host.control_delay_ns = 0;
     if (calm("drift")) host.drift_ppm = 0;
     if (calm("late")) host.start_ns = 0;
-    if (calm("lanes")) host.lanes = 1;
+    if (calm("lanes")) host.sessions *= std::exchange(host.lanes, 1);  // it needs no more
+    if (calm("tables")) host.sessions = 0;
     if (calm("ports")) host.source_ports = 1;
   }
   for (JobPlan& job : s.jobs) {
@@ -540,8 +544,8 @@ std::vector<std::string> weather_of(const Scenario& s) {
   if (weather.corrupt > 0) names.emplace_back("corrupt");
   if (weather.jitter_ns > 0) names.emplace_back("jitter");
   if (weather.vanish_above_bytes != sim::Faults().vanish_above_bytes) names.emplace_back("narrow");
-  for (const char* name : {"control", "drift", "late", "lanes", "ports", "straggler", "retry",
-                           "rejoin", "quorum", "stall"}) {
+  for (const char* name : {"control", "drift", "late", "lanes", "tables", "ports", "straggler",
+                           "retry", "rejoin", "quorum", "stall"}) {
     names.emplace_back(name);
   }
   return names;

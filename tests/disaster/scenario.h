@@ -89,6 +89,7 @@ struct HostPlan {
   uint32_t source_ports = 1;     // of each engine
   // What its sessions know of wire::Feature: all, or what an earlier release did.
   uint32_t features = ~uint32_t{0};
+  uint32_t sessions = 0;  // that each of its engines may have; 0: more than there can be
 };
 
 struct TensorPlan {
@@ -139,10 +140,13 @@ struct Scenario {
   uint32_t ranges = 2048;          // of what an engine has to send
   bool sealed = false;             // frames are authenticated, as jobs have secrets
   bool encrypted = false;          // their payloads are encrypted, too
+  bool contended = false;          // engines have room for each job, and not for all at once
   std::vector<HostPlan> hosts;
   std::vector<JobPlan> jobs;
   std::vector<Fault> faults;
 
+  // Whether hosts list the jobs: those that have secrets. Others are open, as anybody's are.
+  bool listed() const { return !jobs.front().secret.empty(); }
   // Whether all hosts know it.
   bool have(wire::Feature feature) const;
   // No fault but weather that the protocol must ride out: every operation succeeds.
