@@ -59,15 +59,20 @@ bool World::disturbed(uint32_t job) const {
 }
 
 // What has more sessions than all jobs need together: who comes back, or tries again, while his
-// last life's are still there; strangers, where a job has no secret; and whoever is hostile.
+// last life's are still there; strangers, where a job has no secret or they have its own; and
+// whoever is hostile.
 bool World::crowded() const {
   if (scenario_.contended) return true;
+  const bool evil = std::ranges::any_of(scenario_.jobs, &JobPlan::hostile);
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     if (fault.at_ns > now_ns()) continue;
-    const bool stranger = fault.kind == FaultKind::kStranger;
-    if (stranger ? !scenario_.listed() : !scenario_.harmless(fault) && !survived_[i]) return true;
     if (fault.kind == FaultKind::kHostile) return true;
+    if (fault.kind == FaultKind::kStranger) {
+      if (!scenario_.listed() || (evil && fault.attack == Attack::kHellos)) return true;
+    } else if (!scenario_.harmless(fault) && !survived_[i]) {
+      return true;
+    }
   }
   return false;
 }
