@@ -53,7 +53,8 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
 
 // Who asks again finds room where a session ends, which takes a pass or two. So that one does,
 // the oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
-// out by that.
+// out for good by that. Also where another ends: whoever opens and closes sessions without end
+// would else keep those that have shown nothing.
 template <Port P, Service S>
 Error Engine<P, S>::no_room() {
   const auto ends = [this](SessionSlot slot) {
@@ -75,8 +76,9 @@ template <Port P, Service S>
 void Engine<P, S>::run(const command::Connect& request) {
   Result<SessionSlot> slot =
       open_session(request.remote, port_.open_path(request.remote), request.token, request.job);
-  if (!slot) {
-    report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
+  if (!slot) {  // what a peer refuses is worded alike
+    const std::string here = slot.error().code == Errc::kLimit ? "on this host " : "";
+    report(event::SessionClosed{request.token, slot.error().code, here + slot.error().message});
     return;
   }
   SessionEntry& entry = sessions_.at(*slot);

@@ -58,6 +58,8 @@ TEST_F(FullTable, OnTheSideThatAsks) {
   lab.start(1, {}, 2);
   for (uint64_t token = 1; token <= kSessions; ++token) ASSERT_EQ(asks(token), Errc::kOk);
   EXPECT_EQ(asks(9), Errc::kLimit);
+  EXPECT_EQ(lab.a().closed_text.at(Token(9)),
+            "on this host all sessions of the engine are open (engine.max_sessions = 4)");
 }
 
 // Whoever repeats members' HELLOs from the wire takes all sessions that there are, for a while.

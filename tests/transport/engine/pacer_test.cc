@@ -115,8 +115,6 @@ TEST(Pacer, WhatGathersGoesInBatchesAndTheLinkStaysBusy) {
   }
 }
 
-// Frames that come one by one, as grants do, to a link that is busy: what each waits is bounded,
-// and an idle link has the first at once.
 // When a frame that is more urgent than all others, and comes at `comes_ns`, begins to leave by a
 // full link of `rate`: the engine's thread comes `late_ns` after it may send again.
 uint64_t leaves_at_ns(bool gathers, uint64_t rate, uint64_t comes_ns, uint64_t late_ns) {
@@ -162,6 +160,8 @@ TEST(Pacer, WhatIsUrgentLeavesNoLaterWhereFramesGather) {
   }
 }
 
+// Frames that come one by one, as grants do, to a link that is busy: what each waits is bounded,
+// and an idle link has the first at once.
 TEST(Pacer, WhatGathersWaitsNoLongerThanTheLinkIsBusy) {
   constexpr uint32_t kFrame = 1'000;
   Pacer pacer(100'000'000, 64 * 1024, nullptr, true);  // 10 us for a frame

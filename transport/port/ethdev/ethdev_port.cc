@@ -33,6 +33,12 @@ uint32_t take_packet_drops(int fd) noexcept {
   return ::getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &stats, &bytes) == 0 ? stats.tp_drops : 0;
 }
 
+// From a group's MAC address, or from none: nobody is asked for whoever wrote that.
+Error no_way_back(const Endpoint& remote) {
+  return Error(Errc::kInvalidArgument,
+               "a frame of " + remote.to_string() + " came from no host's MAC address");
+}
+
 }  // namespace
 
 EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters)
@@ -150,24 +156,29 @@ ReturnWay EthdevPort::return_way(const RxFrame& frame) const noexcept {
 Result<PathId> EthdevPort::open_path(const Endpoint& remote) { return open_path(remote, {}); }
 
 Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay way) {
+  if (way.opaque == 0) return no_way_back(remote);
   return open_path(remote, way);
 }
 
 // Whoever is reached by a gateway costs no neighbour, and its gateway may not be where its frames
 // come from.
 Result<PathId> EthdevPort::open_tentative_path(const Endpoint& remote, ReturnWay way) {
-  if (!device_->neighbours().would_add_host(remote.ip)) way = {};
-  return open_path(remote, way);
+  if (!device_->neighbours().would_add_host(remote.ip)) return open_path(remote, {});
+  return open_answer_path(remote, way);
 }
 
 void EthdevPort::settle_path(PathId id) {
   Path& path = paths_[id.value];
   if (!path.fixed) return;
   const auto neighbour = device_->neighbours().resolve(path.remote.ip);
-  if (!neighbour) return;  // its frames have come this way, so it stays
-  path.fixed = false;
+  path.seeks = !neighbour;  // then it stays as it is until reroute() finds one
+  if (neighbour) settle_at(path, *neighbour);
+}
+
+void EthdevPort::settle_at(Path& path, uint32_t neighbour) {
+  path.fixed = path.seeks = false;
   path.borrowed = true;
-  path.neighbour = *neighbour;
+  path.neighbour = neighbour;
 }
 
 Result<PathId> EthdevPort::open_path_from(PathId like, uint16_t source) {
@@ -276,7 +287,8 @@ void EthdevPort::reroute(uint64_t now_ns) {
   std::map<IpAddress, std::optional<uint32_t>> ways;
   for (; next_reroute_ < paths_.size(); ++next_reroute_) {
     Path& path = paths_[next_reroute_];
-    if (!path.open || !has_neighbour(path) || neighbours.mac(path.neighbour) != 0) continue;
+    const bool lost = has_neighbour(path) && neighbours.mac(path.neighbour) == 0;
+    if (!path.open || !(lost || path.seeks)) continue;
     if (ways.size() >= kReroutesPerTick && !ways.contains(path.remote.ip)) return;
     const auto [way, is_new] = ways.try_emplace(path.remote.ip);
     if (is_new) {
@@ -286,7 +298,11 @@ void EthdevPort::reroute(uint64_t now_ns) {
     }
     if (!way->second) continue;
     let_go(path);
-    path.neighbour = *way->second;
+    if (path.seeks) {
+      settle_at(path, *way->second);
+    } else {
+      path.neighbour = *way->second;
+    }
   }
   next_reroute_ = 0;
   next_reroute_ns_ = now_ns + kReroute;

@@ -77,6 +77,7 @@ class EthdevPort {
     uint32_t neighbour = 0;  // entry of Device::neighbours()
     uint16_t loop_engine = 0;
     bool fixed = false;     // its header is as it stays, whatever neighbours say
+    bool seeks = false;     // until one is found: its peer has shown that it is there
     bool borrowed = false;  // the header has the address of a frame, until its neighbour answers
     bool loops = false;     // to an engine of this very device: over its inbox
     bool open = false;
@@ -102,6 +103,7 @@ class EthdevPort {
 
   static bool has_neighbour(const Path& path) noexcept { return !path.loops && !path.fixed; }
   void let_go(const Path& path);  // of its neighbour, if it has one
+  static void settle_at(Path& path, uint32_t neighbour);
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   // Headers in front of the frame, of which `more` follows what it holds.

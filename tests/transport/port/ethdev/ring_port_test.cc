@@ -112,6 +112,42 @@ TEST_F(RingPort, APathIsTentativeUntilItsPeerHasShownItself) {
   EXPECT_EQ(a_->count(Counter::kDropNeighbor), 0U);
 }
 
+// Where nobody can be asked for a peer at first, its way is looked for again.
+TEST_F(RingPort, APathThatFindsNoNeighbourSettlesLater) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  Neighbours& neighbours = a_->device->neighbours();
+  const PathId path = *port.open_tentative_path(b_->v4(), {b_->device->local().mac.packed()});
+  std::vector<PathId> others;
+  for (uint32_t i = 0; i < Neighbours::kMaxEntries; ++i) {
+    const auto peer = *IpAddress::parse("fd00::1:" + std::to_string(i));
+    others.push_back(*port.open_path({peer, 7470}));
+  }
+  port.settle_path(path);
+  EXPECT_TRUE(neighbours.would_add_host(b_->v4().ip)) << "there is no room for it";
+  EXPECT_TRUE(send(port, path, "first"));
+  pass();
+  EXPECT_EQ(seen_, std::vector<std::string>{"first"});
+  port.close_path(others.front());
+  for (int i = 0; i < 2'500; ++i) pass();  // ms
+  EXPECT_FALSE(neighbours.would_add_host(b_->v4().ip));
+  seen_.clear();
+  EXPECT_TRUE(send(port, path, "later"));
+  pass();
+  EXPECT_EQ(seen_, std::vector<std::string>{"later"});
+}
+
+// Whoever writes a group's address, or none, as his own has no answer, and nobody is asked for him.
+TEST_F(RingPort, AFrameFromNoHostsAddressHasNoWayBack) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  for (const Endpoint& to : {b_->v4(), b_->v6()}) {
+    EXPECT_FALSE(port.open_tentative_path(to, {}));
+    EXPECT_FALSE(port.open_answer_path(to, {}));
+  }
+  EXPECT_EQ(a_->device->neighbours().size(), 0U);
+}
+
 TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];
