@@ -111,6 +111,9 @@ void Member::on_control_closed(const Error& why, uint64_t now_ns) {
       why.code == Errc::kLimit && phase_ == Phase::kSeeking && may_come_back();
   if (waiting && !served_ && !coordinator_is_here &&
       (has_its_place || is_transient(why.code))) {  // it is not up yet, or was started again
+    if (has_its_place && last_attempt_.code != why.code) {
+      context_.note(NoticeKind::kTrouble, spec_.name, who() + " waits for a place: " + why.message);
+    }
     phase_ = Phase::kSeeking;
     last_attempt_ = why;
     retry_ns_ = now_ns + kRendezvousRetryNs;

@@ -127,7 +127,7 @@ class Member {
     std::vector<TensorDeclaration> tensors;
     size_t agreed = 0;                // so many of them; the next batch is on its way
     std::vector<Round> rounds;        // of those agreed, if this worker came back
-    std::vector<Shard> first_shards;  // of those agreed, if the coordinator names them
+    std::vector<Shard> first_shards;  // of those agreed
     StatusReply reply;
   };
 

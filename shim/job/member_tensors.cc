@@ -73,8 +73,11 @@ void Member::on_declared(const message::Declared& answer) {
   declaration.agreed = std::min(declaration.tensors.size(), before + kDeclareBatch);
   const bool agreed = answer.code == Errc::kOk;
   if (agreed && !fits_plan(answer.first_shards, declaration.agreed - before)) return;
-  auto& first_shards = declaration.first_shards;
-  first_shards.insert(first_shards.end(), answer.first_shards.begin(), answer.first_shards.end());
+  for (size_t i = before; agreed && i < declaration.agreed; ++i) {
+    declaration.first_shards.push_back(answer.first_shards.empty()
+                                           ? shard_of(declaration.tensors[i].tensor)
+                                           : answer.first_shards[i - before]);
+  }
   auto& rounds = declaration.rounds;
   rounds.insert(rounds.end(), answer.rounds.begin(), answer.rounds.end());
   if (agreed && declaration.agreed < declaration.tensors.size()) return send_batch();
@@ -83,8 +86,8 @@ void Member::on_declared(const message::Declared& answer) {
       const TensorDeclaration& t = declaration.tensors[i];
       const Round first_round = i < rounds.size() ? rounds[i] : Round(1);
       if (first_round != Round(1)) first_rounds_[t.tensor] = first_round;
-      const Shard first_shard = i < first_shards.size() ? first_shards[i] : shard_of(t.tensor);
-      add_tensor({t.tensor, t.numel, t.dtype, t.op}, first_shard, t.priority, t.data, first_round);
+      add_tensor({t.tensor, t.numel, t.dtype, t.op}, declaration.first_shards[i], t.priority,
+                 t.data, first_round);
     }
     return confirm();
   }

@@ -177,6 +177,8 @@ void DisasterProgram::on_declared(const Status& status) {
     return close();
   }
   enter(State::kTraining);
+  refused_ = false;
+  around_.let_in(job_);
   for (uint32_t t = 0; t < tensors_.size(); ++t) {
     TensorProgress& tensor = tensors_[t];
     tensor.ready_ns = around_.now_ns();
@@ -323,9 +325,12 @@ void DisasterProgram::failed(Errc code, const std::string& text) {
   // it finds nobody to begin anew with.
   left_behind_ = left_behind_ || (code == Errc::kPeerLeft && plan_.quorum > 0);
   if (left_behind_ && (code == Errc::kPeerLeft || code == Errc::kMissingMembers)) return;
-  if (code == Errc::kLimit && had_no_room(code)) return;
-  if (!around_.disturbed(job_) && !had_no_room(code))
+  if (code == Errc::kLimit) {
+    refused_ = had_no_room(code);
+    if (!refused_) wrong("refused for a limit, and nobody may have its place: " + text);
+  } else if (!around_.disturbed(job_) && !had_no_room(code)) {
     wrong("failed, but nothing was wrong with its job: " + text);
+  }
 }
 
 void DisasterProgram::close() {

@@ -47,6 +47,7 @@ class Surroundings {
   // member's was, which must show before the run ends. Whether some engine of its hosts was full
   // since then, and rightly: others have its place.
   virtual bool crowded_out(uint32_t job, uint64_t since_ns, bool limit) = 0;
+  virtual void let_in(uint32_t job) = 0;  // the job has begun all the same
   // Of a job from which a program has gone, while nothing else has happened; else null.
   virtual const Departure* departure(uint32_t job) const = 0;
   // By how much waiting since `since_ns` may be longer because of what happened meanwhile.
@@ -84,6 +85,7 @@ class DisasterProgram {
   bool done() const { return state_ == State::kDone; }
   bool succeeded() const { return succeeded_; }
   bool left_behind() const { return left_behind_; }
+  bool refused() const { return refused_; }
   bool left_early() const { return left_early_; }
   uint32_t job() const { return job_; }
   uint32_t host_index() const { return host_; }
@@ -176,6 +178,7 @@ class DisasterProgram {
   uint64_t resumed_ns_ = 0;
   bool succeeded_ = false;
   bool job_failed_ = false;
+  bool refused_ = false;      // a session, the last time that it asked
   bool left_behind_ = false;  // by a quorum that was through before this worker
   bool left_early_ = false;
   std::string last_error_;

@@ -430,7 +430,8 @@ void World::end() {
     program->check_graveyard();
     const bool untouched = !disturbed(program->job());
     if (verdict_.ok() && untouched && scenario_.jobs[program->job()].attempts > 0 &&
-        !program->succeeded() && !program->left_behind() && !program->left_early()) {
+        !program->succeeded() && !program->left_behind() && !program->left_early() &&
+        !program->refused()) {
       violation(program->name() + " did not come through, and nothing was wrong with its job");
     }
   }

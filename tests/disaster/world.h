@@ -74,6 +74,7 @@ class World final : private Surroundings {
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
   bool disturbed(uint32_t job) const override;
   bool crowded_out(uint32_t job, uint64_t since_ns, bool limit) override;
+  void let_in(uint32_t job) override { crowded_out_.erase(job); }
   const Departure* departure(uint32_t job) const override;
   uint64_t excused_ns(uint64_t since_ns) const override;
 
@@ -112,8 +113,8 @@ class World final : private Surroundings {
   // By fault: a crash, a program's leaving or a host's move that jobs must survive.
   std::vector<bool> survived_;
   std::map<uint32_t, Departure> departures_;  // by job
-  std::set<uint32_t> crowded_out_;            // jobs that were refused a session
-  std::set<uint32_t> suspected_;              // of being among these
+  std::set<uint32_t> crowded_out_;  // jobs that were refused a session, and have not begun since
+  std::set<uint32_t> suspected_;    // of being among these
   Stage stage_ = Stage::kDisasters;
   uint64_t stage_since_ns_ = 0;
   uint64_t next_inspection_ns_ = 0;
