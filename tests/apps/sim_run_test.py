@@ -240,11 +240,15 @@ class Run(unittest.TestCase):
             frames_ = self.chunks(*links, policy=policy)
             # Tensor 0 is one chunk. It preempts tensor 1 on the way to its server, from both workers.
             server = next(to for kind, _, to, tensor, *_ in frames_ if kind == frames.PUSH and tensor == 0)
+            seen = []
             for worker in (0, 1):
                 pushed = [c[3] for c in frames_ if c[:3] == (frames.PUSH, worker, server)]
                 before = pushed[:pushed.index(0)].count(1)
-                self.assertTrue(0 < before < 50, (policy, before))
-                self.assertEqual(before % 11 == 0, unit == 11, (policy, before))
+                self.assertLess(before, 50, policy)
+                if before > 0:  # else its unit was for the other server, with which it begins
+                    self.assertEqual(before % 11 == 0, unit == 11, (policy, before))
+                seen.append(before)
+            self.assertGreater(max(seen), 0, policy)
             first = next(n for n, c in enumerate(frames_) if c[0] == frames.RESULT and c[1] == server and c[3] == 1)
             summed = [c[1] for c in frames_[:first] if c[:1] == (frames.PUSH,) and c[2] == server and c[3] == 1]
             self.assertGreaterEqual(min(summed.count(0), summed.count(1)), unit, policy)

@@ -80,18 +80,18 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
     known->session = session;
     return {};
   }
-  // Each worker begins with another server: of what all push at the same time, frames would else
-  // come to one server's link after the other.
-  const auto& spec = job->spec;
-  const uint32_t first =
-      uint32_t{spec.rank.value} * spec.shards / std::max<uint32_t>(spec.workers, 1);
-  const auto turn = [&spec, first](Shard of) {
-    return (of.value + spec.shards - first) % spec.shards;
+  auto& shards = job->shards;
+  const auto in_order = [](const WorkerJob::Bound& one, const WorkerJob::Bound& other) {
+    return one.shard < other.shard;
   };
-  const auto after =
-      std::find_if(job->shards.begin(), job->shards.end(),
-                   [&](const WorkerJob::Bound& bound) { return turn(bound.shard) > turn(shard); });
-  job->shards.insert(after, {shard, session});
+  const WorkerJob::Bound bound{shard, session};
+  shards.insert(std::upper_bound(shards.begin(), shards.end(), bound, in_order), bound);
+  const auto& spec = job->spec;
+  const uint32_t workers = std::max<uint32_t>(spec.workers, 1);
+  const Shard first(static_cast<uint16_t>(uint32_t{spec.rank.value} * spec.shards / workers));
+  const auto begin =
+      std::lower_bound(shards.begin(), shards.end(), WorkerJob::Bound{first, {}}, in_order);
+  job->begin_with = static_cast<size_t>(begin - shards.begin()) % shards.size();
   return {};
 }
 
@@ -229,7 +229,8 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
     release_due_ns_ = 0;
     return;
   }
-  for (const WorkerJob::Bound& shard : job.shards) {
+  for (size_t turn = 0; turn < job.shards.size(); ++turn) {
+    const auto& shard = job.shards[(job.begin_with + turn) % job.shards.size()];
     queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
   }
 }

@@ -118,7 +118,10 @@ struct Worker::WorkerJob {
   TensorIndex not_refilled = kNoTensor;
   uint32_t given_up = 0;
   bool removed = false;
-  std::vector<Bound> shards;  // bound to this engine
+  std::vector<Bound> shards;  // bound to this engine, in order
+  // Of these, with which whole tensors begin: each worker with another server, as what all push at
+  // the same time would else come to one server's link after the other.
+  size_t begin_with = 0;
   TensorTable<WorkerTensor> tensors;
   WorkerTensor* found = nullptr;  // by the last find(); there as long as no tensor is dropped
   Fifo<WorkerRange> held_up;      // ranges that are more than its part of the scheduler's
