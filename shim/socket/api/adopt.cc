@@ -31,10 +31,12 @@ int adopt(const Replaced& socket, Asked asked) {
   connection.remote = asked.reply.remote;
   connection.family = socket.family;
   connection.on_host = asked.reply.value == kBothEndsHere;
-  connection.values = read_values(socket.fd, socket.family, socket.options);
-  const OptionRows unlike = copy_options(socket.fd, end, socket.options);
+  // Another thread may have set more while the daemon was asked.
+  OptionsToAsk options = socket.options;
+  options.rows |= process().options.were_set();
+  connection.values = read_values(socket.fd, socket.family, options);
+  const OptionRows unlike = copy_options(socket.fd, end, options);
   if (socket.non_blocking) ::fcntl(end, F_SETFL, O_RDWR | O_NONBLOCK);
-  if (socket.options.has_all()) process().options.learn(socket.kind, connection.values, unlike);
   if (!process().connections.add(connection)) return EMFILE;  // never ENOMEM: libzmq ends for it
   int rc;
   do {

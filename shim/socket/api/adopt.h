@@ -2,7 +2,6 @@
 #pragma once
 
 #include "shim/socket/api/daemon.h"
-#include "shim/socket/api/known_options.h"
 #include "shim/socket/api/option_rows.h"
 
 namespace mercury::sockets {
@@ -11,8 +10,7 @@ namespace mercury::sockets {
 struct Replaced {
   int fd = -1;
   int family = 0;
-  SocketKind kind = SocketKind::kOther;
-  OptionsToAsk options;  // of its kind
+  OptionsToAsk options;  // of its kind, as it was looked at; what was set since adopt() adds
   // Of what it becomes.
   bool non_blocking = false;
   bool close_on_exec = false;

@@ -11,6 +11,7 @@
 #include "shim/socket/api/adopt.h"
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/known_options.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/now.h"
@@ -40,15 +41,17 @@ Endpoint named(Endpoint remote) {
 Way way_of(Replaced& socket, const Endpoint& remote) {
   const int fd = socket.fd;
   OwnProcess& own = process();
-  const bool may_be = own.undecided.may_be(fd);
-  if (!may_be && own.connections.empty()) return Way::kKernel;
-  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
-  if (family == AF_UNIX && own.find(fd)) return Way::kIsConnected;
-  if (!may_be || remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
+  if (!own.undecided.may_be(fd) && own.connections.empty()) return Way::kKernel;
+  const auto cookie = cookie_of(fd);
+  if (!cookie) return Way::kKernel;
+  const int family = own.undecided.family_of_new(fd, *cookie);
+  if (family == AF_UNSPEC) {
+    return own.connections.find(*cookie) ? Way::kIsConnected : Way::kKernel;
+  }
+  if (remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
   if (family != socket.family || !own.settings.allows(remote)) return Way::kKernel;
   if (!is_closed_tcp(fd)) return Way::kKernel;
-  socket.kind = new_socket(family);
-  socket.options = own.options.to_ask(socket.kind);
+  socket.options = own.options.to_ask(SocketKind::kNew, family);
   if (must_stay_kernels(fd, family, socket.options)) return Way::kKernel;
   // Where IPv6 alone was asked for, the kernel says why IPv4 is not reached.
   if (family == AF_INET6 && remote.ip.is_v4() && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0) {
@@ -89,21 +92,24 @@ int go_on_by_kernel(int fd, const sockaddr* address, socklen_t length) {
 int connect_by_mercury(Replaced socket, const Endpoint& remote) {
   OwnProcess& own = process();
   const int fd = socket.fd;
-  const int status = ::fcntl(fd, F_GETFL);
-  socket.non_blocking = status >= 0 && (status & O_NONBLOCK) != 0;
+  const auto has = [fd](int command, int flag) {
+    const int flags = ::fcntl(fd, command);
+    return flags >= 0 && (flags & flag) != 0;
+  };
   Request request;
   request.kind = RequestKind::kConnect;
   request.remote = remote;
   request.local = kernel_name(fd).value_or(Endpoint{});
   request.priority = kernel_priority(fd, socket.family, socket.options);
   Asked asked =
-      ask_for_connection(request, socket.non_blocking ? OnSignal::kWaitOn : OnSignal::kGiveUp);
+      ask_for_connection(request, has(F_GETFL, O_NONBLOCK) ? OnSignal::kWaitOn : OnSignal::kGiveUp);
   if (asked.error == EINTR) return EINTR;
   if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   if (asked.reply.kind != ReplyKind::kConnected) return -1;
-  const int flags = ::fcntl(fd, F_GETFD);
-  socket.close_on_exec = flags >= 0 && (flags & FD_CLOEXEC) != 0;
+  // As they are now: another thread may have set them meanwhile.
+  socket.non_blocking = has(F_GETFL, O_NONBLOCK);
+  socket.close_on_exec = has(F_GETFD, FD_CLOEXEC);
   const uint64_t cookie = own.undecided.take_out(fd);
   const int error = adopt(socket, std::move(asked));
   own.undecided.put_back(fd, cookie);
@@ -121,7 +127,11 @@ int mercury_socket(int domain, int type, int protocol) {
   const bool may_be_mercurys = (domain == AF_INET || domain == AF_INET6) &&
                                (type & sockets::kTypeBits) == SOCK_STREAM &&
                                (protocol == 0 || protocol == IPPROTO_TCP);
-  if (fd >= 0 && may_be_mercurys) sockets::process().undecided.add(fd);
+  if (fd < 0 || !may_be_mercurys) return fd;
+  const sockets::ErrnoKept kept;
+  if (const auto cookie = sockets::cookie_of(fd)) {
+    sockets::process().undecided.add(fd, domain, *cookie);
+  }
   return fd;
 }
 

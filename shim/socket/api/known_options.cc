@@ -3,7 +3,9 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "shim/socket/api/libc.h"
 #include "shim/socket/api/now.h"
 
 // Younger than the C library's headers.
@@ -53,25 +55,46 @@ void KnownOptions::set(int level, int name) {
   if ((rows & ~set_.load(std::memory_order_relaxed)) != 0) set_.fetch_or(rows);
 }
 
+// A socket's values for an instant. Without a descriptor to spare nothing is learnt, and the
+// program's own is asked for all.
+void KnownOptions::look(int family) {
+  const int fd = libc().socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  const OptionValues values = read_values(fd, family, {});
+  const OptionRows unlike = unlike_new(fd);
+  ::close(fd);
+  learn(family, values, unlike);
+}
+
 // Each load before the last: so what learn() has begun to write meanwhile is found out there.
-OptionsToAsk KnownOptions::to_ask(SocketKind kind) const {
+OptionsToAsk KnownOptions::known(const Known& of_family) const {
   OptionsToAsk asked;
-  const Known& known = known_[static_cast<size_t>(kind)];
-  const uint64_t version = known.version.load(std::memory_order_acquire);
+  const uint64_t version = of_family.version.load(std::memory_order_acquire);
   if (version == 0 || version % 2 == 1) return {};
-  if (now_ns() - known.since_ns.load(std::memory_order_acquire) >= kTrustedNs) return {};
-  asked.rows = set_.load(std::memory_order_relaxed) | known.unlike.load(std::memory_order_acquire);
+  if (now_ns() - of_family.since_ns.load(std::memory_order_acquire) >= kTrustedNs) return {};
+  asked.rows = were_set() | of_family.unlike.load(std::memory_order_acquire);
   for (size_t row = 0; row < kOptionRows; ++row) {
-    asked.others[row] = known.values[row].load(std::memory_order_acquire);
+    asked.others[row] = of_family.values[row].load(std::memory_order_acquire);
   }
-  if (known.version.load(std::memory_order_acquire) != version) return {};
+  if (of_family.version.load(std::memory_order_acquire) != version) return {};
+  return asked;
+}
+
+OptionsToAsk KnownOptions::to_ask(SocketKind kind, int family) {
+  if (kind == SocketKind::kOther) return {};
+  OptionsToAsk asked = known(of(family));
+  if (asked.has_all()) {
+    look(family);
+    asked = known(of(family));
+  }
+  // All else that is remembered an accepted socket has from its listener, as that had it.
+  if (kind == SocketKind::kAccepted) asked.rows |= bits_of(IPPROTO_TCP, TCP_MAXSEG);
   return asked;
 }
 
 // Whoever finds another one writing leaves it at that: it may be what a signal has interrupted.
-void KnownOptions::learn(SocketKind kind, const OptionValues& values, OptionRows unlike) {
-  if (kind == SocketKind::kOther) return;
-  Known& known = known_[static_cast<size_t>(kind)];
+void KnownOptions::learn(int family, const OptionValues& values, OptionRows unlike) {
+  Known& known = of(family);
   uint64_t version = known.version.load(std::memory_order_relaxed);
   if (version % 2 == 1 || !known.version.compare_exchange_strong(version, version + 1)) return;
   known.since_ns.store(now_ns(), std::memory_order_release);

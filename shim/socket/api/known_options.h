@@ -1,8 +1,10 @@
 // Which options of a TCP socket that this process has made need not be asked of the kernel, as a
 // connection takes its place: there are some 60, and most programs set three. Those that it has set
-// on no socket are what they were on the last one of the same kind that was asked for all.
+// on no socket are what a socket has that this library makes to look at it: nobody else ever has
+// that one, so that it says what the kernel begins with.
 //
-// What another process, or io_uring, sets on a socket of this one is not seen.
+// What another process, or io_uring, sets on a socket of this one is not seen; nor is it taken for
+// what others have.
 //
 // Owner/thread: any thread, also in signal handlers: nobody waits here. A child of fork has what
 // its parent knew.
@@ -20,13 +22,7 @@
 namespace mercury::sockets {
 
 // kOther: who made it, and what was set on it, nobody here knows.
-enum class SocketKind : uint8_t { kOther, kNew, kNew6, kAccepted, kAccepted6 };
-constexpr SocketKind new_socket(int family) {
-  return family == AF_INET6 ? SocketKind::kNew6 : SocketKind::kNew;
-}
-constexpr SocketKind accepted_socket(int family) {
-  return family == AF_INET6 ? SocketKind::kAccepted6 : SocketKind::kAccepted;
-}
+enum class SocketKind : uint8_t { kOther, kNew, kAccepted };
 
 class KnownOptions {
  public:
@@ -34,9 +30,12 @@ class KnownOptions {
 
   // This process has set it, on whichever socket of the kernel's.
   void set(int level, int name);
-  OptionsToAsk to_ask(SocketKind kind) const;
-  // One of a kind had these, which was asked for all. `unlike`: see copy_options().
-  void learn(SocketKind kind, const OptionValues& values, OptionRows unlike);
+  // Those that it has set by now.
+  OptionRows were_set() const { return set_.load(std::memory_order_acquire); }
+  // Asks a socket of its own where it knows nothing, or nothing new.
+  OptionsToAsk to_ask(SocketKind kind, int family);
+  // A new socket that nobody else has had these. `unlike`: see unlike_new().
+  void learn(int family, const OptionValues& values, OptionRows unlike);
   // In the child: another thread of its parent may have been about to learn.
   void forked();
 
@@ -47,10 +46,13 @@ class KnownOptions {
     std::atomic<OptionRows> unlike{0};
     std::array<std::atomic<int>, kOptionRows> values{};
   };
-  static constexpr size_t kKinds = 5;
+
+  Known& of(int family) { return known_[family == AF_INET6 ? 1 : 0]; }
+  OptionsToAsk known(const Known& of_family) const;
+  void look(int family);
 
   std::atomic<OptionRows> set_{0};
-  std::array<Known, kKinds> known_{};
+  std::array<Known, 2> known_{};
 };
 
 }  // namespace mercury::sockets

@@ -10,6 +10,7 @@
 #include "shim/socket/api/adopt.h"
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/known_options.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/option_rows.h"
@@ -26,15 +27,15 @@ bool is_tcp(int fd) {
 
 // What the daemon is to know of a socket that listens, or will; nothing: it is none of Mercury's.
 std::optional<Listeners::Own> listener_of(int fd) {
-  if (process().undecided.is_kernels(fd)) return std::nullopt;
+  const uint64_t cookie = cookie_of(fd).value_or(0);
+  if (process().undecided.is_kernels(fd, cookie)) return std::nullopt;
   const auto local = is_tcp(fd) ? kernel_name(fd) : std::nullopt;
   if (!local || !process().settings.allows(*local)) return std::nullopt;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
-  const bool made_here = process().undecided.may_be(fd) || process().undecided.made_here(fd);
-  const SocketKind kind = made_here ? new_socket(family) : SocketKind::kOther;
-  if (must_stay_kernels(fd, family, process().options.to_ask(kind))) return std::nullopt;
+  // Whoever set them: to listen is rare.
+  if (must_stay_kernels(fd, family, {})) return std::nullopt;
   return Listeners::Own{
-      cookie_of(fd).value_or(0), *local,
+      cookie, *local,
       family == AF_INET6 && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0) != 0};
 }
 
@@ -55,7 +56,7 @@ Announced announce(int fd) {
 void tell_of_listener(int fd, const Announced& announced) {
   OwnProcess& own = process();
   const auto listener = listener_of(fd);
-  if (!own.undecided.is_kernels(fd)) own.undecided.listens(fd);  // it may do so once more
+  if (const auto cookie = cookie_of(fd)) own.undecided.listens(fd, *cookie);
   if (!listener) return;
   int error = announced.error;
   if (error != 0) {
@@ -71,8 +72,9 @@ Replaced accepted_by(int listener, int fd, int flags, int family) {
   Replaced socket;
   socket.fd = fd;
   socket.family = family;
-  if (process().undecided.made_here(listener)) socket.kind = accepted_socket(family);
-  socket.options = process().options.to_ask(socket.kind);
+  const bool made_here = process().undecided.made_here(listener);
+  const SocketKind kind = made_here ? SocketKind::kAccepted : SocketKind::kOther;
+  socket.options = process().options.to_ask(kind, family);
   socket.non_blocking = (flags & SOCK_NONBLOCK) != 0;
   socket.close_on_exec = (flags & SOCK_CLOEXEC) != 0;
   return socket;

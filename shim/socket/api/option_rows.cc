@@ -126,15 +126,25 @@ bool is_kept(const OptionRow& option) {
          option.level == IPPROTO_IPV6;  // IPV6_V6ONLY
 }
 
-bool is_zero(std::span<const char> value) {
-  return std::all_of(value.begin(), value.end(), [](char c) { return c == 0; });
+struct Value {
+  alignas(8) std::array<char, 16> bytes{};  // a timeval, a linger, an int, a device's name
+  socklen_t length = sizeof bytes;
+};
+
+// Of the rows that are copied, or the kernel's alone: of a pair's end as of TCP's.
+bool is_of_new_socket(const OptionRow& option, const Value& value) {
+  const std::span<const char> bytes(value.bytes.data(), value.length);
+  constexpr int kOne = 1;
+  if (option.level == SOL_SOCKET && option.name == SO_RCVLOWAT) {
+    return bytes.size() == sizeof kOne && std::memcmp(bytes.data(), &kOne, sizeof kOne) == 0;
+  }
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
 }
 
-// Of the rows that are copied: of a pair's end as of TCP's.
-bool is_of_new_socket(const OptionRow& option, std::span<const char> value) {
-  if (option.name != SO_RCVLOWAT) return is_zero(value);
-  constexpr int kOne = 1;
-  return value.size() == sizeof kOne && std::memcmp(value.data(), &kOne, sizeof kOne) == 0;
+// It has the option, and not as a new socket has it.
+bool is_unlike(int fd, const OptionRow& option, Value& value) {
+  return libc().getsockopt(fd, option.level, option.name, value.bytes.data(), &value.length) == 0 &&
+         !is_of_new_socket(option, value);
 }
 
 }  // namespace
@@ -174,12 +184,10 @@ OptionRows copy_options(int from, int to, const OptionsToAsk& asked) {
   for (size_t row = 0; row < kOptions.size(); ++row) {
     const OptionRow& option = kOptions[row];
     if (!option.copied || !asked.has(row)) continue;
-    alignas(8) std::array<char, 16> value;  // a timeval, or a linger, or an int
-    socklen_t length = value.size();
-    if (libc().getsockopt(from, option.level, option.name, value.data(), &length) != 0) continue;
-    if (is_of_new_socket(option, {value.data(), length})) continue;
+    Value value;
+    if (!is_unlike(from, option, value)) continue;
     unlike |= bit_of(row);
-    libc().setsockopt(to, option.level, option.name, value.data(), length);
+    libc().setsockopt(to, option.level, option.name, value.bytes.data(), value.length);
   }
   if (!asked.has(kBufLockRow)) return unlike;
   // Buffers that the program did not ask for are TCP's, which grow by themselves.
@@ -194,15 +202,24 @@ OptionRows copy_options(int from, int to, const OptionsToAsk& asked) {
   return unlike;
 }
 
+OptionRows unlike_new(int fd) {
+  OptionRows unlike = 0;
+  for (size_t row = 0; row < kOptions.size(); ++row) {
+    const OptionRow& option = kOptions[row];
+    Value value;
+    const bool counts = option.copied || option.kernels || row == kBufLockRow;
+    if (counts && is_unlike(fd, option, value)) unlike |= bit_of(row);
+  }
+  return unlike;
+}
+
 bool must_stay_kernels(int fd, int family, const OptionsToAsk& asked) {
   for (size_t row = 0; row < kOptions.size(); ++row) {
     const OptionRow& option = kOptions[row];
     if (!option.kernels || !asked.has(row)) continue;
     if (option.level == IPPROTO_IPV6 && family != AF_INET6) continue;
-    std::array<char, 16> value{};
-    socklen_t length = value.size();
-    if (libc().getsockopt(fd, option.level, option.name, value.data(), &length) != 0) continue;
-    if (!is_zero({value.data(), length})) return true;
+    Value value;
+    if (is_unlike(fd, option, value)) return true;
   }
   return false;
 }

@@ -63,6 +63,9 @@ struct OptionsToAsk {
 OptionValues read_values(int fd, int family, const OptionsToAsk& asked);
 // Which of those that it copies are not as a new socket has them.
 OptionRows copy_options(int from, int to, const OptionsToAsk& asked);
+// Rows of a new socket that a connection would not begin with by itself, all the same: what the
+// kernel has been told for all sockets of a control group, say.
+OptionRows unlike_new(int fd);
 // It has an option that no connection of Mercury's could have.
 bool must_stay_kernels(int fd, int family, const OptionsToAsk& asked);
 // SO_PRIORITY, or what the traffic class asks for.

@@ -6,7 +6,24 @@
 
 namespace mercury::sockets {
 
-constinit std::array<std::atomic<Undecided::Hint>, Undecided::kDescriptors> Undecided::hints_{};
+constinit std::array<std::atomic<uint64_t>, Undecided::kDescriptors> Undecided::hints_{};
+
+int Undecided::family_of_new(int fd, uint64_t of) const {
+  const Hint known = hint(fd);
+  if (!is_new(known) || cookie(fd) != of) return AF_UNSPEC;
+  return known == Hint::kNew6 ? AF_INET6 : AF_INET;
+}
+
+// It may do so once more.
+void Undecided::listens(int fd, uint64_t of) {
+  if (is_kernels(fd, of)) return;
+  const bool known = cookie(fd) == of && (may_be(fd) || hint(fd) == Hint::kListens);
+  set(fd, of, known ? Hint::kListens : Hint::kNone);
+}
+
+bool Undecided::made_here(int listener) const {
+  return hint(listener) == Hint::kListens && cookie_of(listener) == cookie(listener);
+}
 
 Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd) {
   Registration* free = nullptr;
@@ -26,7 +43,7 @@ Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd)
 void Undecided::registered(int epoll, int operation, int fd, const epoll_event* event) {
   const auto cookie = cookie_of(fd);
   // The number is something else's by now, or the kernel connects it.
-  if (!cookie || !is_closed_tcp(fd)) return remove(fd);
+  if (!cookie || family_of_new(fd, *cookie) == AF_UNSPEC || !is_closed_tcp(fd)) return remove(fd);
   const QuietLock lock(mutex_);
   any_registered_.store(true, std::memory_order_relaxed);
   Registration* const slot = slot_for(*cookie, epoll, fd);

@@ -64,6 +64,12 @@ void FakeDaemon::inform(const sockets::Info& info) {
   info_ = info;
 }
 
+void FakeDaemon::meanwhile(RequestKind kind, std::function<void()> then) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  awaited_ = kind;
+  then_ = std::move(then);
+}
+
 size_t FakeDaemon::asked(RequestKind kind) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return static_cast<size_t>(
@@ -106,10 +112,13 @@ void FakeDaemon::serve(int connection) {
   if (!packet || packet->bytes.empty()) return close_connection(connection);
   const auto request = sockets::decode_request(packet->bytes);
   if (!request) return close_connection(connection);
+  std::function<void()> then;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     requests_.push_back(*request);
+    if (request->kind == awaited_) then = std::exchange(then_, nullptr);
   }
+  if (then) then();
   answer(connection, *request);
 }
 

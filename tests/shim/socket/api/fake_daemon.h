@@ -36,6 +36,8 @@ class FakeDaemon {
   FakeDaemon& operator=(const FakeDaemon&) = delete;
 
   void behave(Manner manner) { manner_ = manner; }
+  // Once, before it answers the next that asks for this.
+  void meanwhile(sockets::RequestKind kind, std::function<void()> then);
   // What ENDED says of connections from now on, and INFO.
   void end_with(uint32_t error) { end_ = error; }
   void inform(const sockets::Info& info);
@@ -76,6 +78,8 @@ class FakeDaemon {
   std::atomic<bool> late_{false};
   mutable std::mutex mutex_;
   sockets::Info info_;
+  sockets::RequestKind awaited_{};
+  std::function<void()> then_;
   std::vector<sockets::Request> requests_;
   std::map<int, UniqueFd> connections_;
   std::vector<Listener> listeners_;
