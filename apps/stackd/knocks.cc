@@ -77,7 +77,7 @@ void Knocks::start(KnockId id, const KnockTarget& target, Reply reply) {
 Status Knocks::connect(Knock& knock) {
   // Somebody else may listen there by now, who expects a client that speaks.
   const KnockTarget& target = knock.target;
-  if (Status listens = listening_.check(target.cookie, target.at, target.sharing); !listens) {
+  if (Status listens = listening_.check(target.cookie, target.at, target.shares); !listens) {
     return listens;
   }
   SocketAddress to = to_kernel(knock.target.at);

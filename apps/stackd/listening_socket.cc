@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -135,11 +134,10 @@ std::optional<uint64_t> ListeningSockets::next(const Endpoint& at) {
   return cookie;
 }
 
-Status ListeningSockets::check(uint64_t cookie, const Endpoint& at,
-                               std::span<const uint64_t> sharing) {
+Status ListeningSockets::check(uint64_t cookie, const Endpoint& at, const Shares& shares) {
   const std::optional<uint64_t> found = next(at);
   if (found == cookie) return {};
-  if (found && std::find(sharing.begin(), sharing.end(), *found) != sharing.end()) return {};
+  if (found && shares && shares(*found)) return {};
   bool here = false;   // who was asked for
   bool exact = false;  // at this very address, not at all of them
   bool other = false;  // somebody else at this very address

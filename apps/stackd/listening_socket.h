@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <span>
 #include <unordered_set>
 
 #include "shim/channel/unique_fd.h"
@@ -20,9 +20,10 @@ class ListeningSockets {
   // Whether a connection to `at` goes to the TCP socket that has this cookie of the kernel's,
   // whosever it is, or to one that shares its address with it. kNotFound: that socket listens at
   // this port no more. kBusy: it does, but another one at this very address. Errors besides:
-  // kSystem (NETLINK_SOCK_DIAG is not to be had). `sharing`: cookies that are as good, of sockets
-  // that share its address (SO_REUSEPORT), of which the kernel names any.
-  Status check(uint64_t cookie, const Endpoint& at, std::span<const uint64_t> sharing = {});
+  // kSystem (NETLINK_SOCK_DIAG is not to be had). `shares`: whether a cookie is as good, of a
+  // socket that shares its address (SO_REUSEPORT), of which the kernel names any.
+  using Shares = std::function<bool(uint64_t cookie)>;
+  Status check(uint64_t cookie, const Endpoint& at, const Shares& shares = {});
   // The cookies of all TCP sockets that listen; where others come and go meanwhile one may be
   // missing. Nothing if the kernel does not say.
   std::optional<std::unordered_set<uint64_t>> cookies();

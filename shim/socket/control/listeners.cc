@@ -42,19 +42,12 @@ const Listener* Listeners::find(const Endpoint& destination) const {
   return wide;
 }
 
-std::vector<uint64_t> Listeners::sharing(const Listener& listener) const {
-  std::vector<uint64_t> cookies;
-  const auto here = by_port_.find(listener.local.port);
-  if (here == by_port_.end()) return cookies;
-  for (const Listener& one : here->second) {
-    const bool same_address = one.local == listener.local && one.v6_only == listener.v6_only;
-    if (!same_address || one.cookie == listener.cookie) continue;
-    // Children of fork have the same sockets.
-    if (std::find(cookies.begin(), cookies.end(), one.cookie) == cookies.end()) {
-      cookies.push_back(one.cookie);
-    }
-  }
-  return cookies;
+bool Listeners::shares(const Endpoint& local, bool v6_only, uint64_t cookie) const {
+  const auto here = by_port_.find(local.port);
+  if (here == by_port_.end()) return false;
+  return std::any_of(here->second.begin(), here->second.end(), [&](const Listener& one) {
+    return one.cookie == cookie && one.local == local && one.v6_only == v6_only;
+  });
 }
 
 template <class Which>

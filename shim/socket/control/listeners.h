@@ -29,8 +29,8 @@ class Listeners {
   // Who would get a connection to `destination`: one that listens at this address before one that
   // listens at all. Null: nobody. Until the next change.
   const Listener* find(const Endpoint& destination) const;
-  // The cookies of other sockets that listen where this one does (SO_REUSEPORT).
-  std::vector<uint64_t> sharing(const Listener& listener) const;
+  // Whether the socket with this cookie listens at the very same address (SO_REUSEPORT).
+  bool shares(const Endpoint& local, bool v6_only, uint64_t cookie) const;
   void forget(uint64_t cookie);  // whichever programs have it
   void forget(SocketProgram program, uint64_t cookie);
   void forget_program(SocketProgram program);

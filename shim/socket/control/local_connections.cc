@@ -102,9 +102,10 @@ void SocketManager::State::knock(ConnectionId id) {
   if (!is_local(destination.ip)) {
     connection.knocked_at.ip = sockets::loopback_of(destination.ip);
   }
-  local.knock(
-      id, {connection.knocked_at, connection.cookie, listener->soon, listeners.sharing(*listener)},
-      [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
+  const auto shares = [this, local = listener->local, v6_only = listener->v6_only](
+                          uint64_t cookie) { return listeners.shares(local, v6_only, cookie); };
+  local.knock(id, {connection.knocked_at, connection.cookie, listener->soon, shares},
+              [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
 }
 
 void SocketManager::State::on_knock(ConnectionId id, const Result<Endpoint>& from) {

@@ -61,10 +61,11 @@ using SocketProgram = uint64_t;  // one connection of a program to the daemon, t
 using KnockId = uint64_t;        // never used twice
 
 struct KnockTarget {
-  Endpoint at;                    // an address of this host
-  uint64_t cookie = 0;            // the kernel's, of the socket that listens there
-  bool soon = false;              // or is about to
-  std::vector<uint64_t> sharing;  // cookies of others that listen at the very same address
+  Endpoint at;          // an address of this host
+  uint64_t cookie = 0;  // the kernel's, of the socket that listens there
+  bool soon = false;    // or is about to
+  // Whether the socket with this cookie listens at the very same address, as far as is known now.
+  std::function<bool(uint64_t cookie)> shares;
 };
 
 // What asking another host whether it is there has come to.

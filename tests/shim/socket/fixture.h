@@ -53,7 +53,7 @@ class SocketManagerTest : public testing::Test {
     Endpoint at;
     uint64_t cookie = 0;
     bool soon = false;
-    std::vector<uint64_t> sharing;
+    std::function<bool(uint64_t)> shares;
     std::function<void(Result<Endpoint>)> reply;
   };
 
@@ -81,7 +81,7 @@ class SocketManagerTest : public testing::Test {
     };
     local.knock = [this](KnockId id, const KnockTarget& to,
                          std::function<void(Result<Endpoint>)> reply) {
-      knocks.push_back({id, to.at, to.cookie, to.soon, to.sharing, std::move(reply)});
+      knocks.push_back({id, to.at, to.cookie, to.soon, to.shares, std::move(reply)});
     };
     local.end_knock = [this](KnockId id) { ended_knocks.push_back(id); };
     local.listening = [this] { return open_listeners; };
