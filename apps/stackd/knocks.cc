@@ -40,8 +40,9 @@ Result<UniqueFd> make_socket(int family) {
   return fd;
 }
 
-bool is_writable(int fd) {
-  pollfd asked{fd, POLLOUT, 0};
+// One of `events`, or an end.
+bool has(int fd, short events) {
+  pollfd asked{fd, events, 0};
   return ::poll(&asked, 1, 0) > 0;
 }
 
@@ -74,7 +75,18 @@ void Knocks::start(KnockId id, const KnockTarget& target, Reply reply) {
   attempt(id);
 }
 
-Status Knocks::connect(Knock& knock) {
+void Knocks::name(KnockId id, Knock& knock, const Endpoint& from) {
+  knock.from = from;
+  by_name_[{from, knock.target.at}] = id;
+}
+
+// Another one may have its port since it broke.
+void Knocks::forget_name(KnockId id, const Knock& knock) {
+  const auto found = by_name_.find({knock.from, knock.target.at});
+  if (found != by_name_.end() && found->second == id) by_name_.erase(found);
+}
+
+Status Knocks::connect(KnockId id, Knock& knock) {
   // Somebody else may listen there by now, who expects a client that speaks.
   const KnockTarget& target = knock.target;
   if (Status listens = listening_.check(target.cookie, target.at, target.shares); !listens) {
@@ -89,7 +101,7 @@ Status Knocks::connect(Knock& knock) {
   SocketAddress own;
   if (::getsockname(socket->get(), own.get(), &own.bytes) != 0)
     return failure(errno, knock.target.at);
-  knock.from = from_kernel(own.get());
+  name(id, knock, from_kernel(own.get()));
   error_code ignored;
   knock.socket.close(ignored);
   knock.unwatched = std::move(*socket);
@@ -100,14 +112,13 @@ Status Knocks::connect(Knock& knock) {
 // full.
 void Knocks::attempt(KnockId id) {
   Knock& knock = *find(id);
-  connecting_.erase({knock.from, knock.target.at});
-  if (Status begun = connect(knock); !begun) {
+  forget_name(id, knock);
+  if (Status begun = connect(id, knock); !begun) {
     const bool may_come = knock.target.soon && begun.error().code == Errc::kNotFound;
     if (!may_come || monotonic_ns() >= knock.deadline_ns) return finish(id, begun.error());
     return wait(id, kSoon);
   }
-  connecting_[{knock.from, knock.target.at}] = id;
-  if (is_writable(knock.unwatched.get())) return connected(id);
+  if (has(knock.unwatched.get(), POLLOUT)) return connected(id);
   if (monotonic_ns() >= knock.deadline_ns) {
     return finish(
         id, Error(Errc::kTimedOut, knock.target.at.to_string() + " takes no more connections"));
@@ -135,7 +146,7 @@ void Knocks::wait(KnockId id, std::chrono::milliseconds again) {
 void Knocks::connected(KnockId id) {
   const std::shared_ptr<Knock> knock = knocks_[id];
   const bool watched = !knock->unwatched;
-  const int error = error_of(watched ? knock->socket.native_handle() : knock->unwatched.get());
+  const int error = error_of(knock->descriptor());
   if (error != 0) return finish(id, failure(error, knock->target.at));
   if (watched) {
     knock->timer.cancel();
@@ -161,8 +172,8 @@ void Knocks::watch(KnockId id, const std::shared_ptr<Knock>& knock) {
 
 void Knocks::watch_later() {
   watching_.expires_after(kWatchAfter);
-  watching_.async_wait([this](const error_code& cancelled) {
-    if (cancelled) return;
+  watching_.async_wait([this, here = std::weak_ptr<char>(here_)](const error_code& cancelled) {
+    if (cancelled || here.expired()) return;
     const uint64_t now_ns = monotonic_ns();
     while (!young_.empty() && now_ns - young_.front().since_ns >= kWatchAfterNs) {
       if (const auto knock = young_.front().knock.lock()) watch(young_.front().id, knock);
@@ -174,28 +185,34 @@ void Knocks::watch_later() {
 
 void Knocks::finish(KnockId id, Result<Endpoint> result) {
   const std::shared_ptr<Knock> knock = knocks_[id];
-  connecting_.erase({knock->from, knock->target.at});
   const Reply reply = std::exchange(knock->reply, nullptr);
-  if (!result) knocks_.erase(id);
+  if (!result) end(id);
   reply(std::move(result));
 }
 
 void Knocks::end(KnockId id) {
   const auto found = knocks_.find(id);
   if (found == knocks_.end()) return;
-  connecting_.erase({found->second->from, found->second->target.at});
+  forget_name(id, *found->second);
   knocks_.erase(found);
 }
 
 void Knocks::clear() {
   knocks_.clear();
+  by_name_.clear();
   young_.clear();
   watching_.cancel();
 }
 
 void Knocks::accepted(const Endpoint& from, const Endpoint& at) {
-  const auto found = connecting_.find({from, at});
-  if (found != connecting_.end()) connected(found->second);
+  const auto found = by_name_.find({from, at});
+  if (found == by_name_.end()) return;
+  const KnockId id = found->second;
+  const std::shared_ptr<Knock> knock = knocks_[id];
+  if (knock->reply) return connected(id);
+  if (!has(knock->descriptor(), POLLIN)) return;
+  end(id);
+  gone_(id);
 }
 
 }  // namespace mercury

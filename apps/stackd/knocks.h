@@ -31,7 +31,8 @@ namespace mercury {
 class Knocks {
  public:
   using Reply = std::function<void(Result<Endpoint>)>;
-  // `gone`: what a knock was told of will not be accepted. Not called from within the others.
+  // `gone`: what a knock was told of will not be accepted. Called from within accepted() alone of
+  // these.
   Knocks(boost::asio::io_context& io, std::function<void(KnockId)> gone)
       : io_(io), gone_(std::move(gone)), watching_(io) {}
   Knocks(const Knocks&) = delete;
@@ -41,8 +42,9 @@ class Knocks {
   // there yet, tries again for a while.
   void start(KnockId id, const KnockTarget& target, Reply reply);
   void end(KnockId id);
-  // Somebody has accepted a connection from `from` at `at`. If it is a knock's, it is connected,
-  // whether this has been seen or not: its reply comes now.
+  // Somebody has accepted a connection from `from` at `at`, which may be a knock's. What has not
+  // been seen of it yet is seen now: that it is connected, and its reply comes; or that it has
+  // broken, as when its listener went, and its port may be an ordinary client's by now.
   void accepted(const Endpoint& from, const Endpoint& at);
   size_t size() const { return knocks_.size(); }
   std::optional<std::unordered_set<uint64_t>> listening() { return listening_.cookies(); }
@@ -51,6 +53,7 @@ class Knocks {
  private:
   struct Knock {
     explicit Knock(boost::asio::io_context& io) : socket(io), timer(io) {}
+    int descriptor() { return unwatched ? unwatched.get() : socket.native_handle(); }
     KnockTarget target;
     Endpoint from;
     Reply reply;  // until it is connected
@@ -66,7 +69,9 @@ class Knocks {
   };
   using Key = std::pair<Endpoint, Endpoint>;  // from, at
 
-  Status connect(Knock& knock);
+  Status connect(KnockId id, Knock& knock);
+  void name(KnockId id, Knock& knock, const Endpoint& from);
+  void forget_name(KnockId id, const Knock& knock);
   void attempt(KnockId id);
   void wait(KnockId id, std::chrono::milliseconds again);
   void connected(KnockId id);
@@ -79,11 +84,13 @@ class Knocks {
   const std::function<void(KnockId)> gone_;
   // Handlers hold it weakly: a knock that has ended, or whose number is another's, is not theirs.
   std::unordered_map<KnockId, std::shared_ptr<Knock>> knocks_;
-  std::map<Key, KnockId> connecting_;
+  std::map<Key, KnockId> by_name_;
   // Connected at once, and most are accepted at once: whether they break is looked for later.
   std::deque<Young> young_;
   boost::asio::steady_timer watching_;  // runs while some are there
   ListeningSockets listening_;
+  // Handlers that are no knock's hold this weakly.
+  const std::shared_ptr<char> here_ = std::make_shared<char>();
 };
 
 }  // namespace mercury
