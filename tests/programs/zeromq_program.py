@@ -421,7 +421,7 @@ def crowd(end):
 
 
 # What is urgent, and what is not.
-BULK_SOCKETS, BULK_MESSAGES, BULK_BYTES, URGENT_BYTES = 8, 13, 1_000_000, 4_000_000
+BULK_SOCKETS, BULK_MESSAGES, BULK_BYTES, URGENT_BYTES = 8, 16, 1_000_000, 4_000_000
 
 
 def bulk_reader(end):
@@ -453,7 +453,7 @@ def bulk_reader(end):
 
 
 def bulk_writer(end):
-    """Queues 104 MB in eight sockets, and sends the urgent message when it is asked to: with `tos`."""
+    """Queues 128 MB in eight sockets, and sends the urgent message when it is asked to: with `tos`."""
     urgent = end.socket(zmq.DEALER, at=1, tos=int(end.options["tos"]))
     urgent.send(b"hello")
     block, message = payload(1, BULK_BYTES), payload(0, URGENT_BYTES)

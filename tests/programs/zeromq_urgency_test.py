@@ -14,7 +14,7 @@ class Urgency(ZeroMqTest):
     URGENT = 0xe0  # class selector 7
 
     def overtaken(self, mercury, tos):
-        """By how much bulk is an urgent message of 4 MB overtaken on its way, of about 80 MB?"""
+        """By how much bulk is an urgent message of 4 MB overtaken on its way, of about 100 MB?"""
         endpoint = self.hosts.endpoint("b", self.port())
         reader = self.bind("b", "bulk_reader", endpoint, mercury)
         writer = self.zeromq("a", "bulk_writer", "connect", endpoint, mercury, tos=tos)
