@@ -401,6 +401,9 @@ def measure():
             least = min(least, measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S))
             rows = [(f"{way}, elsewhere", lambda way=way: cluster.to_somebody_else(way), hostile[way]) for way in FLOODS if way in hostile]
             measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S)
+    with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder, **ShippedTest.CLUSTER)) as cluster:
+        rows = [("hellos, as shipped, elsewhere", lambda: cluster.to_somebody_else("hellos"), lambda: cluster.hostile("hellos"))]
+        measured(rows, OPTIONS, cluster.go, PAIRS, SETTLE_S)
     return least
 
 
