@@ -11,7 +11,7 @@
 namespace mercury {
 namespace {
 
-int get(int fd, int level, int name) {
+int value_in_kernel(int fd, int level, int name) {
   int value = -1;
   socklen_t length = sizeof value;
   EXPECT_EQ(mercury_getsockopt(fd, level, name, &value, &length), 0) << std::strerror(errno);
@@ -64,9 +64,9 @@ TEST_P(ForeignOptions, AreNotTakenForThoseOfOthers) {
   set_raw(listener.get(), IPPROTO_TCP, TCP_KEEPIDLE, 17);
   connection(listener, [](int fd) { set_raw(fd, IPPROTO_TCP, TCP_KEEPINTVL, 18); });
   const BothEnds ends = connection(other);
-  EXPECT_EQ(get(ends.server.get(), level, name), 0);
-  EXPECT_NE(get(ends.server.get(), IPPROTO_TCP, TCP_KEEPIDLE), 17);
-  EXPECT_NE(get(ends.client.get(), IPPROTO_TCP, TCP_KEEPINTVL), 18);
+  EXPECT_EQ(value_in_kernel(ends.server.get(), level, name), 0);
+  EXPECT_NE(value_in_kernel(ends.server.get(), IPPROTO_TCP, TCP_KEEPIDLE), 17);
+  EXPECT_NE(value_in_kernel(ends.client.get(), IPPROTO_TCP, TCP_KEEPINTVL), 18);
   for (const sockets::Request& request : daemon.requests()) EXPECT_EQ(request.priority, 0);
 }
 
@@ -124,7 +124,7 @@ TEST_P(ForeignOptions, SetByAnotherThreadWhileTheDaemonIsAskedAreNotLost) {
   });
   ASSERT_EQ(connect_to(fd.get(), name_of(listener.get()), family), 0);
   ASSERT_TRUE(is_mercurys(fd.get()));
-  EXPECT_EQ(get(fd.get(), level, name), 19);
+  EXPECT_EQ(value_in_kernel(fd.get(), level, name), 19);
   EXPECT_NE(::fcntl(fd.get(), F_GETFL) & O_NONBLOCK, 0);
 }
 

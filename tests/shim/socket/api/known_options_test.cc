@@ -24,14 +24,14 @@ using sockets::SocketKind;
 
 OptionRows row(int level, int name) { return bit_of(*sockets::find_option(AF_INET6, level, name)); }
 
-int get(int fd, int level, int name) {
+int option_value(int fd, int level, int name) {
   int value = -1;
   socklen_t length = sizeof value;
   EXPECT_EQ(mercury_getsockopt(fd, level, name, &value, &length), 0) << std::strerror(errno);
   return value;
 }
 
-void set(int fd, int level, int name, int value) {
+void set_option(int fd, int level, int name, int value) {
   EXPECT_EQ(mercury_setsockopt(fd, level, name, &value, sizeof value), 0) << std::strerror(errno);
 }
 
@@ -164,23 +164,23 @@ class ConnectionsOfOneSecond : public ::testing::TestWithParam<int> {
 TEST_P(ConnectionsOfOneSecond, EachHasWhatWasSetOnItsSocketAlone) {
   for (const int seconds : {20, 30}) {
     const BothEnds with = connection([&](int fd) {
-      set(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
-      set(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+      set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+      set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
     });
-    EXPECT_EQ(get(with.client.get(), IPPROTO_TCP, TCP_KEEPIDLE), seconds);
-    EXPECT_EQ(get(with.client.get(), SOL_SOCKET, SO_OOBINLINE), 1);
+    EXPECT_EQ(option_value(with.client.get(), IPPROTO_TCP, TCP_KEEPIDLE), seconds);
+    EXPECT_EQ(option_value(with.client.get(), SOL_SOCKET, SO_OOBINLINE), 1);
     const BothEnds without = connection();
-    EXPECT_EQ(get(without.client.get(), IPPROTO_TCP, TCP_KEEPIDLE), idle_seconds());
-    EXPECT_EQ(get(without.client.get(), SOL_SOCKET, SO_OOBINLINE), 0);
-    EXPECT_EQ(get(with.server.get(), IPPROTO_TCP, TCP_KEEPIDLE), idle_seconds());
+    EXPECT_EQ(option_value(without.client.get(), IPPROTO_TCP, TCP_KEEPIDLE), idle_seconds());
+    EXPECT_EQ(option_value(without.client.get(), SOL_SOCKET, SO_OOBINLINE), 0);
+    EXPECT_EQ(option_value(with.server.get(), IPPROTO_TCP, TCP_KEEPIDLE), idle_seconds());
   }
 }
 
 TEST_P(ConnectionsOfOneSecond, EachHasWhatItsListenerHadThen) {
-  set(listener.get(), IPPROTO_TCP, TCP_KEEPCNT, 5);
-  EXPECT_EQ(get(connection().server.get(), IPPROTO_TCP, TCP_KEEPCNT), 5);
-  set(listener.get(), IPPROTO_TCP, TCP_KEEPCNT, 6);
-  EXPECT_EQ(get(connection().server.get(), IPPROTO_TCP, TCP_KEEPCNT), 6);
+  set_option(listener.get(), IPPROTO_TCP, TCP_KEEPCNT, 5);
+  EXPECT_EQ(option_value(connection().server.get(), IPPROTO_TCP, TCP_KEEPCNT), 5);
+  set_option(listener.get(), IPPROTO_TCP, TCP_KEEPCNT, 6);
+  EXPECT_EQ(option_value(connection().server.get(), IPPROTO_TCP, TCP_KEEPCNT), 6);
 }
 
 // Another process may have set whatever it likes on it.
@@ -188,7 +188,7 @@ TEST_P(ConnectionsOfOneSecond, AListenerThatCameInAnotherWayIsAskedForAll) {
   const int value = 5;
   listener = UniqueFd(::fcntl(listener.get(), F_DUPFD, 500));
   ASSERT_EQ(::setsockopt(listener.get(), IPPROTO_TCP, TCP_SYNCNT, &value, sizeof value), 0);
-  EXPECT_EQ(get(connection().server.get(), IPPROTO_TCP, TCP_SYNCNT), 5);
+  EXPECT_EQ(option_value(connection().server.get(), IPPROTO_TCP, TCP_SYNCNT), 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ConnectionsOfOneSecond, ::testing::Values(AF_INET, AF_INET6));
