@@ -40,13 +40,7 @@ class ForeignOptions : public ::testing::TestWithParam<int> {
     return fd;
   }
   BothEnds connection(const UniqueFd& listener, const std::function<void(int)>& prepare = {}) {
-    BothEnds ends;
-    ends.client = client(prepare);
-    EXPECT_EQ(connect_to(ends.client.get(), name_of(listener.get()), family), 0);
-    ends.server = UniqueFd(mercury_accept4(listener.get(), nullptr, nullptr, 0));
-    EXPECT_TRUE(is_mercurys(ends.client.get()));
-    EXPECT_TRUE(is_mercurys(ends.server.get()));
-    return ends;
+    return connection_to(listener, family, prepare);
   }
 
   FakeDaemon daemon;

@@ -146,14 +146,7 @@ class ConnectionsOfOneSecond : public ::testing::TestWithParam<int> {
   }
 
   BothEnds connection(const std::function<void(int)>& prepare = {}) {
-    BothEnds ends;
-    ends.client = UniqueFd(mercury_socket(family, SOCK_STREAM, 0));
-    if (prepare) prepare(ends.client.get());
-    EXPECT_EQ(connect_to(ends.client.get(), name_of(listener.get()), family), 0);
-    ends.server = UniqueFd(mercury_accept4(listener.get(), nullptr, nullptr, 0));
-    EXPECT_TRUE(is_mercurys(ends.client.get()));
-    EXPECT_TRUE(is_mercurys(ends.server.get()));
-    return ends;
+    return connection_to(listener, family, prepare);
   }
 
   FakeDaemon daemon;

@@ -115,4 +115,17 @@ inline BothEnds both_ends(int family, const std::function<void(int)>& prepare = 
 
 inline bool is_mercurys(int fd) { return sockets::process().find(fd).has_value(); }
 
+// One of Mercury's to a listener that stays the caller's; `prepare`: before it connects.
+inline BothEnds connection_to(const UniqueFd& listener, int family,
+                              const std::function<void(int)>& prepare = {}) {
+  BothEnds ends;
+  ends.client = UniqueFd(mercury_socket(family, SOCK_STREAM, 0));
+  if (prepare) prepare(ends.client.get());
+  EXPECT_EQ(connect_to(ends.client.get(), name_of(listener.get()), family), 0);
+  ends.server = UniqueFd(mercury_accept4(listener.get(), nullptr, nullptr, 0));
+  EXPECT_TRUE(is_mercurys(ends.client.get()));
+  EXPECT_TRUE(is_mercurys(ends.server.get()));
+  return ends;
+}
+
 }  // namespace mercury
