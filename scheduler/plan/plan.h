@@ -2,9 +2,9 @@
 // engine) of one server.
 //
 // A tensor's chunks are cut into `shards` consecutive ranges whose sizes differ by at most one
-// chunk, the longer ones first. Which shard has the first range the job's coordinator says: where
-// the longer ranges of the tensor before end, so that those that are declared one after the other
-// are spread evenly together (ShardTurn). All else is a function of its arguments.
+// chunk, the longer ones first. Which shard has the first range the job's coordinator says: the
+// one behind the longer ranges of the tensor before, so that those that are declared one after the
+// other are spread evenly together (ShardTurn). All else is a function of its arguments.
 // (Or, as a policy's knob for comparison, small tensors are on one shard each: ShardPlan::whole.)
 // Paper: thesis (PHub) section 3.2.4 spreads keys by weighted set partition; equal ranges of every
 // tensor, by turns, are balanced to one chunk without one.
