@@ -34,7 +34,8 @@ Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const
                    Wait wait);
 // kAgain: Wait::kNo and nothing is there, or SO_RCVTIMEO passed; kProtocol: longer than
 // `max_bytes`, which is kMaxMessageBytes if it is not said, or more than `max_descriptors` came
-// (all are closed). As many bytes are written twice, as there may be secrets among them.
+// (all are closed). Where they are read to, `max_bytes` are cleared before and after: there may be
+// secrets among them.
 Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait);
 Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait, size_t max_bytes);
 

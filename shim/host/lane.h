@@ -27,14 +27,14 @@ struct LaneConfig {
   EngineConfig engine;
   ExchangeConfig exchange;
   RelayConfig sockets;
+  // Commands on their way to the engine, and as many events from it: a power of two.
+  size_t control_ring = 1024;
 };
 
 // What every engine of a host carries: gradients in datagrams, programs' sockets in streams.
 using HostServices = ServicePair<GradientExchange, SocketRelay>;
 using HostCommand = HostServices::Command;
 using HostEvent = HostServices::Event;
-
-inline constexpr size_t kControlRing = 1024;
 
 using CommandRing = SpscRing<std::unique_ptr<HostCommand>>;
 using EventRing = SpscRing<std::unique_ptr<HostEvent>>;
@@ -44,8 +44,8 @@ class Lane {
  public:
   // `counters` is the port's too, and so made before it.
   Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config)
-      : Lane(std::move(counters), std::move(port), config, CommandRing::create(kControlRing),
-             EventRing::create(kControlRing)) {}
+      : Lane(std::move(counters), std::move(port), config, CommandRing::create(config.control_ring),
+             EventRing::create(config.control_ring)) {}
   ~Lane() { ::close(doorbell_); }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -63,9 +63,14 @@ class Lane {
   Counters& counters() { return *counters_; }
   PassTimes& passes() { return passes_; }
   int doorbell() const { return doorbell_; }  // -1: no descriptor
-  // Before the engine sleeps: commands ring the doorbell from now on. False: some wait already.
+  // Before the engine sleeps: commands ring the doorbell from now on, and room for events that wait
+  // for it. False: there is some already.
   bool park() {
     asleep_.exchange(true);
+    if (engine_.reports_waiting() > 0) {
+      events_wait_.exchange(true);
+      if (!engine_.reports_full()) return false;
+    }
     return engine_.commands_waiting() == 0;
   }
   void unpark() { asleep_.store(false, std::memory_order_relaxed); }
@@ -92,9 +97,13 @@ class Lane {
     if (pushed && asleep_.exchange(false)) eventfd_write(doorbell_, 1);
   }
   bool commands_wait() const { return !backlog_.empty(); }
+  // Until there is none.
   bool take_event(HostEvent& out) {
     std::unique_ptr<HostEvent> event;
-    if (!events_.pop(event)) return false;
+    if (!events_.pop(event)) {
+      if (events_wait_.exchange(false)) eventfd_write(doorbell_, 1);
+      return false;
+    }
     out = std::move(*event);
     return true;
   }
@@ -138,10 +147,12 @@ class Lane {
   std::unique_ptr<P> port_;  // behind the services: it may still read results until it is gone
   Engine<P, HostServices> engine_;
   int doorbell_;
-  // Either thread sets one of these and takes the other. Both exchange it, so that whoever comes
-  // second knows what the first has done before.
-  std::atomic<bool> wants_room_{false};  // by the control plane, until the engine has made room
-  std::atomic<bool> asleep_{false};      // by the engine, until commands have rung
+  // Either thread sets some of these and takes the others. Both do so by an exchange, so that
+  // whoever comes second knows what the first has done before. unpark() only stores: whoever has
+  // taken asleep_ since park() has rung, and the doorbell stays rung until the engine's next sleep.
+  std::atomic<bool> wants_room_{false};   // by the control plane, until the engine has made room
+  std::atomic<bool> events_wait_{false};  // by the engine, until the control plane has made room
+  std::atomic<bool> asleep_{false};       // by the engine, until commands have rung
   CommandRing::Producer commands_;
   std::deque<std::unique_ptr<HostCommand>> backlog_;
   EventRing::Consumer events_;

@@ -44,6 +44,11 @@ class SpscRing {
       shared_->tail.store(tail + 1, std::memory_order_release);
       return true;
     }
+    bool full() const noexcept {
+      return shared_->tail.load(std::memory_order_relaxed) -
+                 shared_->head.load(std::memory_order_acquire) >
+             shared_->mask;
+    }
     // Whether the consumer has taken everything.
     bool empty() const noexcept {
       return shared_->head.load(std::memory_order_acquire) ==

@@ -138,9 +138,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint32_t poll_once(uint64_t now_ns) {
     return poll_once(now_ns, [now_ns] { return now_ns; });
   }
-  // The same where a pass takes time: `clock` is asked what time it is when the pass has received
-  // something and begins to send, so that what it took counts for this host and not for the
-  // network.
+  // The same where a pass takes time: `clock` is asked once it has received and begins to send, so
+  // that what it took counts for this host and not for the network.
   template <class Clock>
   uint32_t poll_once(uint64_t now_ns, Clock clock) {
     now_ns_ = now_ns;
@@ -195,6 +194,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint8_t take_moved() noexcept { return std::exchange(moved_, uint8_t{0}); }
   uint32_t session_count() const noexcept { return sessions_.size(); }
   size_t reports_waiting() const noexcept { return outbox_.size(); }
+  bool reports_full() const noexcept { return events_.full(); }
   const SentPool& sent_pool() const noexcept { return sent_pool_; }
   const CreditAllocator& credit() const noexcept { return credit_; }
 

@@ -10,7 +10,7 @@ namespace mercury::sockets {
 namespace {
 
 constexpr uint64_t kBetweenTriesNs = 1'000'000'000;
-// No daemon is started again in less.
+// A daemon takes longer to be started again; the listeners are told so much later at most.
 constexpr uint64_t kBetweenLooksNs = 10'000'000;
 
 }  // namespace

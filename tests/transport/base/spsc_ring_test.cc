@@ -10,7 +10,9 @@ namespace {
 
 TEST(SpscRing, RefusesWhenFullAndKeepsOrder) {
   auto [in, out] = SpscRing<int>::create(4);
+  EXPECT_FALSE(in.full());
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(in.push(int{i}));
+  EXPECT_TRUE(in.full());
   EXPECT_FALSE(in.push(4));
   for (int i = 0; i < 4; ++i) {
     int value = -1;
