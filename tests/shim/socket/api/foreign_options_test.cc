@@ -111,10 +111,10 @@ TEST_P(ForeignOptions, SetByAnotherThreadWhileTheDaemonIsAskedAreNotLost) {
   const int level = family == AF_INET ? int{IPPROTO_TCP} : int{IPPROTO_IPV6};
   const int name = family == AF_INET ? TCP_USER_TIMEOUT : IPV6_UNICAST_HOPS;
   const UniqueFd fd = client();
-  daemon.meanwhile(sockets::RequestKind::kConnect, [&] {
+  daemon.meanwhile(sockets::RequestKind::kConnect, [level, name, number = fd.get()] {
     const int value = 19;
-    EXPECT_EQ(mercury_setsockopt(fd.get(), level, name, &value, sizeof value), 0);
-    EXPECT_EQ(::fcntl(fd.get(), F_SETFL, O_NONBLOCK), 0);
+    EXPECT_EQ(mercury_setsockopt(number, level, name, &value, sizeof value), 0);
+    EXPECT_EQ(::fcntl(number, F_SETFL, O_NONBLOCK), 0);
   });
   ASSERT_EQ(connect_to(fd.get(), name_of(listener.get()), family), 0);
   ASSERT_TRUE(is_mercurys(fd.get()));
