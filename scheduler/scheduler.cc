@@ -1,6 +1,7 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ struct alignas(128) JobNode {
   uint32_t linked = 0;  // of its sessions
   bool present = false;
   bool held = false;
+  uint16_t unfinished = 0;  // sessions with a unit that finish() made
 
   // Of its leaves one for each session is nobody else's; what it has beyond these is of its part.
   uint32_t leaves_of_sessions() const noexcept { return std::min(leaves, members); }
@@ -289,12 +291,21 @@ struct Scheduler::State {
     count(s, 0, 1);
     return true;
   }
+  void end_unit(SessionNode& s) noexcept {
+    JobNode& job = jobs[s.job.value];
+    if (job.unit_chunks == 1 && s.unit_left != 0) --job.unfinished;
+    s.unit_left = 0;
+  }
   // After a cut from the session that stands first at its rank, in a job whose units are longer
-  // than a chunk. While a unit is left its range is queued: nothing but its own chunks end it.
+  // than a chunk, or of a unit of one that finish() made. While a unit is left its range is queued:
+  // nothing but its own chunks end it.
   void go_on_with_unit(uint32_t index, bool range_is_left, const ScheduledChunk& chunk) noexcept {
     SessionNode& s = sessions[index];
-    if (!chunk.retransmit) {
-      const uint32_t left = s.unit_left != 0 ? s.unit_left : jobs[s.job.value].unit_chunks;
+    const uint32_t unit = jobs[s.job.value].unit_chunks;
+    if (unit == 1) {
+      end_unit(s);
+    } else if (!chunk.retransmit) {
+      const uint32_t left = s.unit_left != 0 ? s.unit_left : unit;
       s.unit_left = range_is_left ? left - 1 : 0;
       s.unit_priority = chunk.priority;
     }
@@ -365,6 +376,7 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
 void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
   state_->jobs[slot.value].unit_chunks = chunks;
+  state_->jobs[slot.value].unfinished = 0;
   uint32_t left = state_->jobs[slot.value].members;
   for (uint32_t i = 0; left > 0 && i < state_->sessions.size(); ++i) {
     SessionNode& session = state_->sessions[i];
@@ -376,10 +388,32 @@ void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   }
 }
 
+void Scheduler::finish(JobSlot slot, uint16_t priority, uint32_t count) noexcept {
+  State& st = *state_;
+  if (!st.has(slot) || st.jobs[slot.value].unit_chunks > 1 || priority == 0) return;
+  PriorityTrie& trie = st.jobs[st.turn_of(slot)].sessions;
+  if (!trie.contains(priority, st.session_nodes)) return;
+  uint32_t index = trie.at(priority, st.session_nodes).head;
+  uint16_t& unfinished = st.jobs[slot.value].unfinished;
+  while (count > 0 && index != kNil && unfinished < std::numeric_limits<uint16_t>::max()) {
+    SessionNode& session = st.sessions[index];
+    const uint32_t next = session.next;
+    if (session.job == slot && session.unit_left == 0 && session.queue.holds(priority, st.pools)) {
+      session.unit_left = 1;
+      session.unit_priority = priority;
+      ++unfinished;
+      st.place(index);
+      --count;
+    }
+    index = next;
+  }
+}
+
 void Scheduler::remove_session(SessionSlot slot) {
   if (!state_->has(slot)) return;
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
+  state_->end_unit(session);
   state_->count(session, 0, session.chunks);
   state_->count_shared(session, 0, session.shared_chunks);
   JobNode& job = state_->jobs[session.job.value];
@@ -401,7 +435,7 @@ void Scheduler::leave_shared(SessionSlot slot) {
   state_->removed.push_back({{}, session.places, job.shared, session.job, job.life});
   session.places = SharedPlaces();
   session.last.range = nullptr;
-  session.unit_left = 0;
+  state_->end_unit(session);
   state_->count_shared(session, 0, session.shared_chunks);
   state_->place(slot.value);
 }
@@ -485,7 +519,8 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   }
   if (cut.range == nullptr) st.settle(&st.jobs[session.job.value]);
   session.last.range = nullptr;
-  if (st.jobs[session.job.value].unit_chunks > 1) {
+  const JobNode& job = st.jobs[session.job.value];
+  if (job.unit_chunks > 1 || job.unfinished > 0) {
     st.go_on_with_unit(index, cut.range != nullptr, out);
   } else if (!cut.more) {
     st.place(index);

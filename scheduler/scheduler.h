@@ -89,6 +89,10 @@ class Scheduler {
   // rest of it goes before anything more urgent in this session, and as the most urgent things of
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
+  // Of what the job's sessions have of their own at this priority, and would send next, the next
+  // chunk of the first `sessions` of them goes before all else, whatever comes: each as a unit that
+  // has begun. Nothing where the job has longer units, or the priority is 0.
+  void finish(JobSlot job, uint16_t priority, uint32_t sessions) noexcept;
   void remove_session(SessionSlot session);
   JobSlot job_of(SessionSlot session) const noexcept;  // of one that is here
   // What was admitted for all sessions of its job is not this one's any more. Cold.

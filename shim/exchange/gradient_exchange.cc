@@ -158,6 +158,8 @@ bool GradientExchange::admit(const WorkerRange& range) noexcept {
 uint32_t GradientExchange::admit_ranges() noexcept {
   uint32_t admitted = worker_.holds_up_any() ? admit_held_up() : 0;
   if (!worker_.has_ranges()) return admitted;
+  WorkerRow row;
+  while (worker_.take_row(row)) sends_.scheduler().finish(row.job, row.priority, row.sessions);
   WorkerRange range;
   for (uint32_t looks = kRangesPerPoll; looks > 0 && worker_.take_range(range); --looks) {
     if (worker_.held_up(range.job) == nullptr && admit(range)) {

@@ -48,6 +48,20 @@ class PlainRules {
       place(s, false);
     }
   }
+  void finish(uint16_t job, uint16_t priority, uint32_t count) {
+    if (!has_job(job) || units_.at(job) > 1 || priority == 0) return;
+    std::map<uint64_t, SessionQueues*> in_turn;
+    for (auto& [id, s] : sessions_) {
+      const bool own = s.queues[kAgain].count(priority) + s.queues[kFresh].count(priority) > 0;
+      if (s.job == job && s.rank == priority && own) in_turn[s.since] = &s;
+    }
+    for (const auto& [since, s] : in_turn) {
+      if (count-- == 0) return;
+      s->unit_left = 1;
+      s->unit_priority = priority;
+      place(*s, false);
+    }
+  }
   void leave_shared(uint32_t session) {
     SessionQueues& s = sessions_.at(session);
     if (s.queues[kShared].empty()) return;
@@ -212,7 +226,9 @@ class PlainRules {
     const bool left = range.chunks.count != 0;
     if (!left) queue.pop_front();
     if (queue.empty()) kind->erase(priority);
-    if (units_.at(s.job) > 1 && !again) {
+    if (units_.at(s.job) == 1) {
+      s.unit_left = 0;
+    } else if (!again) {
       s.unit_left = left ? (s.unit_left != 0 ? s.unit_left : units_.at(s.job)) - 1 : 0;
       s.unit_priority = priority;
     }

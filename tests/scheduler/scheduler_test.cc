@@ -82,6 +82,31 @@ TEST_F(SchedulerTest, AUnitSurvivesRetransmissionsAndAnotherUnit) {
   for (int64_t tensor : {4, 1, 1, -1}) EXPECT_EQ(next(), tensor);
 }
 
+TEST_F(SchedulerTest, WhatIsToBeFinishedGoesFirstWhateverComes) {
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(next(), 1);
+  scheduler_.finish(kJob, 9, 2);
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
+  for (const uint32_t session : {2, 3}) {
+    EXPECT_EQ(next(), 1);
+    EXPECT_EQ(out_.session, SessionSlot(session));
+    EXPECT_EQ(out_.key.chunk.value, 0U);
+  }
+  for (int64_t tensor : {2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+  EXPECT_EQ(out_.key.chunk.value, 1U);
+}
+
+// One that waits for credit, or has nothing of it, is passed over.
+TEST_F(SchedulerTest, WhatIsToBeFinishedIsWhatCouldGo) {
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
+  scheduler_.block(SessionSlot(1));
+  scheduler_.finish(kJob, 9, 100);
+  scheduler_.finish(kJob, 7, 100);
+  scheduler_.unblock(SessionSlot(1));
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
+  for (int64_t tensor : {1, 1, 2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+}
+
 TEST_F(SchedulerTest, WithoutTurnsTheMostUrgentOfAllJobsGoes) {
   Scheduler::Limits limits{4, 64, 1000, 4096};
   for (const bool fair : {true, false}) {

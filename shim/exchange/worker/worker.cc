@@ -15,6 +15,10 @@
 namespace mercury {
 
 namespace {
+// Of servers at one engine. A shorter row is soon through again, and what is urgent waits for
+// nothing: benchmarks of up to eight servers were within 0.3 % either way.
+constexpr uint32_t kLeastRow = 16;
+
 // By doubling, so that a job of many tensors is not copied once for each.
 template <class T>
 void make_room(std::vector<T>& list, size_t wanted) {
@@ -61,6 +65,7 @@ uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
 Status Worker::add_job(const command::AddWorkerJob& spec) {
   if (find(spec.job)) return Error(Errc::kExists, "the job slot is taken in this engine");
   if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
+  rows_.reserve(jobs_.size());
   jobs_[spec.job.value] = std::make_unique<WorkerJob>();
   jobs_[spec.job.value]->spec = spec;
   jobs_[spec.job.value]->life = ++lives_;
@@ -92,6 +97,7 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
   const auto begin =
       std::lower_bound(shards.begin(), shards.end(), WorkerJob::Bound{first, {}}, in_order);
   job->begin_with = static_cast<size_t>(begin - shards.begin()) % shards.size();
+  job->has_rows = shards.size() >= kLeastRow;
   return {};
 }
 
@@ -217,6 +223,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.priority = priority;
   tensor.acks_void = false;
   tensor.credit = 0;
+  tensor.sent = tensor.finishing = 0;
   if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
@@ -229,10 +236,32 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
     release_due_ns_ = 0;
     return;
   }
+  if (job.has_rows) [[unlikely]]
+    finish_row(job, priority);
   for (size_t turn = 0; turn < job.shards.size(); ++turn) {
     const auto& shard = job.shards[(job.begin_with + turn) % job.shards.size()];
     queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
   }
+}
+
+// A row is a chunk to each server. Each worker begins it with another server, and all send about
+// the same at a time: who goes over to what is more urgent in the midst of a row leaves chunks that
+// some workers have sent and others have not. Their sums come when all that is more urgent is
+// through, and until then links to workers are idle for as long as the begun part took. To finish
+// the row takes the rest's time from what is urgent: so that is done where the rest is the smaller.
+[[gnu::noinline]] void Worker::finish_row(WorkerJob& job, uint16_t next) noexcept {
+  if (job.sending == WorkerJob::kNoTensor) return;
+  WorkerTensor& tensor = job.tensors.at(job.sending);
+  const uint32_t row = std::min(static_cast<uint32_t>(job.shards.size()), tensor.own_chunks);
+  if (row < kLeastRow || tensor.sent >= tensor.own_chunks) return;
+  const uint32_t begun = tensor.sent % row;
+  if (!tensor.in_flight || tensor.priority <= next || tensor.sent < tensor.finishing ||
+      2 * begun < row) {
+    return;
+  }
+  const uint32_t rest = std::min(row - begun, tensor.own_chunks - tensor.sent);
+  tensor.finishing = tensor.sent + rest;
+  rows_.push_back({job.spec.job, tensor.priority, rest});
 }
 
 void Worker::complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept {
@@ -265,6 +294,13 @@ bool Worker::take_range(WorkerRange& out) noexcept {
     return false;
   }
   out = ranges_[next_range_++];
+  return true;
+}
+
+bool Worker::take_row(WorkerRow& out) noexcept {
+  if (rows_.empty()) return false;
+  out = rows_.back();
+  rows_.pop_back();
   return true;
 }
 
@@ -321,11 +357,18 @@ void Worker::drop_completions(const EngineChannel* channel) {
   std::erase_if(completions_, [channel](const Ended& done) { return done.channel == channel; });
 }
 
+[[gnu::noinline]] void Worker::note_sent(WorkerJob& job, const ScheduledChunk& chunk) noexcept {
+  job.tensors.at(chunk.key.tensor).sent += !chunk.retransmit;
+  job.sending = chunk.key.tensor;
+}
+
 bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
   WorkerJob* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
   const WorkerTensor& tensor = job->tensors.at(chunk.key.tensor);
   if (!tensor.needs(chunk.key)) return false;
+  if (job->has_rows) [[unlikely]]
+    note_sent(*job, chunk);
   wire::Header& header = out.header;
   header.type = kPushFrame;
   ChunkHeader{chunk.key.round, tensor.spec.tensor,   chunk.key.chunk,

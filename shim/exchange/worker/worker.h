@@ -45,6 +45,12 @@ struct WorkerRange {  // chunks to be scheduled
   uint32_t life = 0;  // of the jobs that have had the slot
 };
 
+struct WorkerRow {  // to be finished (Scheduler::finish) before more is scheduled
+  JobSlot job;
+  uint16_t priority = 0;
+  uint32_t sessions = 0;
+};
+
 class Worker {
  public:
   explicit Worker(Counters& counters);
@@ -109,6 +115,7 @@ class Worker {
   // The next range that was released. One for which the scheduler has no room is to be held up, and
   // so is what comes behind it of its job: others go on.
   bool take_range(WorkerRange& out) noexcept;
+  bool take_row(WorkerRow& out) noexcept;                        // before those ranges
   bool has_ranges() const noexcept { return !ranges_.empty(); }  // take_range is worth a call
   // Whether its job is still there, and goes on.
   bool is_wanted(const WorkerRange& range) const noexcept;
@@ -165,6 +172,8 @@ class Worker {
   void give_up_credit(WorkerJob& job, bool lets_go) noexcept;
   void begin_credit(WorkerJob& job);
   bool has_room_for_ranges(const WorkerJob& job) noexcept;
+  static void note_sent(WorkerJob& job, const ScheduledChunk& chunk) noexcept;
+  void finish_row(WorkerJob& job, uint16_t next) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
@@ -182,6 +191,7 @@ class Worker {
   size_t most_ranges_ = 0;       // that can wait at a time: one for each tensor and shard
   std::vector<WorkerRange> ranges_;
   size_t next_range_ = 0;
+  std::vector<WorkerRow> rows_;  // of a job one at most
   uint32_t jobs_held_up_ = 0;
   // A WorkerCompletion, with the words of both of its sets in absent_words_: most have none.
   struct Ended {

@@ -39,6 +39,9 @@ struct Worker::WorkerTensor {
   bool acks_void = false;
   uint32_t missing_sums = 0;
   uint32_t missing_acks = 0;
+  // Of own_chunks, in the last push: how many were sent, and how many are before what comes.
+  uint32_t sent = 0;
+  uint32_t finishing = 0;
   // From this round on nothing will be complete; kOk: nothing is known of any.
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
@@ -122,6 +125,8 @@ struct Worker::WorkerJob {
   // Of these, with which whole tensors begin: each worker with another server, as what all push at
   // the same time would else come to one server's link after the other.
   size_t begin_with = 0;
+  bool has_rows = false;            // of servers, that are worth being finished
+  TensorIndex sending = kNoTensor;  // of which a chunk was sent last
   TensorTable<WorkerTensor> tensors;
   WorkerTensor* found = nullptr;  // by the last find(); there as long as no tensor is dropped
   Fifo<WorkerRange> held_up;      // ranges that are more than its part of the scheduler's
