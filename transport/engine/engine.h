@@ -346,7 +346,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                      std::span<const std::byte> payload);
   void ask_for_token(const PendingHello& of);
   Result<SessionSlot> open_session(const Endpoint&, Result<PathId>, Token, JobSlot);
-  Error no_room();
+  Status make_room();
   void tick();
   void follow_link_rate();
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }

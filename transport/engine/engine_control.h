@@ -17,8 +17,11 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
   if (!path) return path.error();
   SessionSlot slot;
   if (!sessions_.allocate(slot, token)) {
-    port_.close_path(*path);
-    return no_room();
+    if (Status room = make_room(); !room) {
+      port_.close_path(*path);
+      return room.error();
+    }
+    (void)sessions_.allocate(slot, token);
   }
   SessionEntry& entry = sessions_.at(slot);
   entry.path = entry.datagram_path = *path;
@@ -51,20 +54,34 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
   return slot;
 }
 
-// Who asks again finds room where a session ends, which takes a pass or two. So that one does,
-// the oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
-// out for good by that. Also where another ends: whoever opens and closes sessions without end
-// would else keep those that have shown nothing.
+// The oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
+// out for good by that. Its place is free on return: left for a pass it would be the next
+// stranger's before the member asks again, and a member that connects within the engine needs two.
+// Else who asks again finds room where a session ends, which takes a pass or two. Also where one
+// ends the oldest goes: whoever opens and closes sessions without end would else keep those that
+// have shown nothing.
 template <Port P, Service S>
-Error Engine<P, S>::no_room() {
+Status Engine<P, S>::make_room() {
   const auto ends = [this](SessionSlot slot) {
     return sessions_.in_use(slot) &&
            sessions_.at(slot).session->state() >= Session::State::kClosing;
   };
   bool soon = !job_ends_.empty() || std::ranges::any_of(sessions_.touched(), ends);
   if (SessionEntry* const oldest = sessions_.oldest_unshown()) {
-    sessions_.touch(sessions_.slot_of(oldest->session->local_number()));
+    const SessionSlot slot = sessions_.slot_of(oldest->session->local_number());
     oldest->session->close(Errc::kAgain, "others asked for a session since", now_ns_);
+    TxFrame frame;
+    if (port_.tx_alloc(frame)) {
+      const uint32_t bytes = oldest->session->build({frame.data, frame.capacity}, now_ns_);
+      send_own_frame(frame, *oldest, bytes);
+      port_.tx_flush(now_ns_);
+    }
+    oldest->session->on_timer(now_ns_);  // to whom has shown nothing CLOSE is said once
+    if (oldest->closed) {
+      free_session(slot, *oldest);
+      return {};
+    }
+    sessions_.touch(slot);
     soon = true;
   }
   return Error(soon ? Errc::kAgain : Errc::kLimit,

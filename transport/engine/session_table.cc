@@ -37,6 +37,8 @@ bool SessionTable::allocate(SessionSlot& slot, Token token) {
   free_.pop_back();
   entries_[slot.value] = std::make_unique<SessionEntry>();
   entries_[slot.value]->token = token;
+  // The last one there may have been, in this pass.
+  entries_[slot.value]->touched = std::ranges::find(touched_, slot) != touched_.end();
   tokens_.insert_or_assign(token, slot);
   high_water_ = std::max(high_water_, slot.value + 1);
   deadlines_.grow(high_water_);

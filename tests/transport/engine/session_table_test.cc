@@ -34,6 +34,21 @@ TEST(SessionTable, ANumberIsNotGivenAgainWhenItsSlotIs) {
   }
 }
 
+// Its last session ended within a pass that had touched it: none of touched() is there twice.
+TEST(SessionTable, ASlotIsTouchedOnceInAPassWhoeverHasIt) {
+  SessionTable table(1);
+  SessionSlot slot;
+  ASSERT_TRUE(table.allocate(slot, Token(1)));
+  table.touch(slot);
+  table.release(slot);
+  ASSERT_TRUE(table.allocate(slot, Token(2)));
+  table.touch(slot);
+  EXPECT_EQ(table.touched().size(), 1U);
+  table.clear_touched();
+  table.touch(slot);
+  EXPECT_EQ(table.touched().size(), 1U);
+}
+
 TEST(SessionTable, NumbersAreNeverZeroEvenWhereTheGenerationWraps) {
   SessionTable table(~0U);  // the fewest bits of generation: 16
   for (int i = 0; i < 70000; ++i) {
