@@ -74,7 +74,10 @@ class World final : private Surroundings {
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
   bool disturbed(uint32_t job) const override;
   bool crowded_out(uint32_t job, uint64_t since_ns, bool limit) override;
-  void let_in(uint32_t job) override { crowded_out_.erase(job); }
+  // That one was refused is why others of its attempt failed; some may have heard of it before it.
+  void let_in(uint32_t job) override {
+    if (crowded_out_.erase(job) > 0) suspected_.erase(job);
+  }
   const Departure* departure(uint32_t job) const override;
   uint64_t excused_ns(uint64_t since_ns) const override;
 
