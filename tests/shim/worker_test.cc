@@ -57,10 +57,10 @@ TEST_F(WorkerTest, EachWorkerBeginsWithAnotherServer) {
   }
 }
 
-// Two rows of 16 chunks and a half are begun when something more urgent comes.
+// Two rows of 32 chunks and a half are begun when something more urgent comes.
 TEST_F(WorkerTest, ARowOfWhichHalfIsSentIsFinishedBeforeWhatIsMoreUrgent) {
-  constexpr uint16_t kShards = 16;
-  constexpr uint32_t kOwn = 40;
+  constexpr uint16_t kShards = 32;
+  constexpr uint32_t kOwn = 80;
   std::vector<float> memory(64 * kOwn);
   uint32_t client_job = 20;
   const auto unfinished = [&](uint32_t sent, uint16_t priority, uint32_t again = 0) -> uint32_t {
@@ -103,14 +103,14 @@ TEST_F(WorkerTest, ARowOfWhichHalfIsSentIsFinishedBeforeWhatIsMoreUrgent) {
     return rest;
   };
   EXPECT_EQ(unfinished(0, 2), 0U) << "nothing is begun";
-  EXPECT_EQ(unfinished(23, 2), 0U) << "less than half of a row is";
-  EXPECT_EQ(unfinished(23, 2, 4), 0U) << "what is sent again is of no row";
-  EXPECT_EQ(unfinished(24, 2), 8U);
-  EXPECT_EQ(unfinished(31, 2), 1U);
-  EXPECT_EQ(unfinished(32, 2), 0U) << "a row is through";
+  EXPECT_EQ(unfinished(47, 2), 0U) << "less than half of a row is";
+  EXPECT_EQ(unfinished(47, 2, 4), 0U) << "what is sent again is of no row";
+  EXPECT_EQ(unfinished(48, 2), 16U);
+  EXPECT_EQ(unfinished(63, 2), 1U);
+  EXPECT_EQ(unfinished(64, 2), 0U) << "a row is through";
   EXPECT_EQ(unfinished(kOwn, 2), 0U) << "all is sent";
-  EXPECT_EQ(unfinished(31, 9), 0U) << "no more urgent";
-  EXPECT_EQ(unfinished(31, 12), 0U) << "less urgent";
+  EXPECT_EQ(unfinished(63, 9), 0U) << "no more urgent";
+  EXPECT_EQ(unfinished(63, 12), 0U) << "less urgent";
 }
 
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
