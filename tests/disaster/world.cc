@@ -11,6 +11,8 @@ constexpr uint64_t kInspectionNs = 20 * kMs;
 // What the control plane keeps of a job that has ended, it keeps for 10 s at most.
 constexpr uint64_t kSettleNs = 30 * kSecond;
 constexpr uint64_t kHorizonNs = 600 * kSecond;
+// A member's between two attempts to open its sessions.
+constexpr uint64_t kLongestRetryNs = 1'600 * kMs;
 constexpr uint32_t kLivelock = 100'000;  // passes at one instant
 // An engine that found its NIC full tries again; without this step, every nanosecond.
 constexpr uint64_t kLeastPauseNs = 1'000;
@@ -245,6 +247,12 @@ bool World::survivable(const Fault& crash) const {
     if (fault.kind == FaultKind::kProgramStall && fault.program == crash.program &&
         fault.at_ns <= crash.at_ns + job.rejoin_ns) {
       back_ns = std::max(back_ns, fault.at_ns + fault.for_ns);
+    }
+    // Who may have sessions takes the place of those that have shown nothing, as its next life's
+    // have not yet; it asks again.
+    const bool tight = scenario_.hosts.front().sessions > 0 && !scenario_.listed();
+    if (tight && fault.kind == FaultKind::kStranger && fault.at_ns <= crash.at_ns + job.rejoin_ns) {
+      back_ns = std::max(back_ns, fault.at_ns + fault.for_ns + kLongestRetryNs);
     }
   }
   return 2 * (back_ns - crash.at_ns) < job.rejoin_ns && job.quorum == 0 &&
