@@ -15,8 +15,8 @@
 namespace mercury {
 
 namespace {
-// Servers of one engine. What finishing a shorter row wins is not more than it takes: with 16 and 24
-// servers iterations were from 2 % shorter to 3 % longer.
+// Servers of one engine. What finishing a shorter row wins is not more than it takes: with 16 and
+// 24 servers iterations were from 2 % shorter to 3 % longer.
 constexpr uint32_t kLeastRow = 32;
 
 // By doubling, so that a job of many tensors is not copied once for each.
