@@ -87,7 +87,7 @@ TEST_F(SchedulerTest, WhatIsToBeFinishedGoesFirstWhateverComes) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(next(), 1);
   scheduler_.finish(kJob, 9, 2);
   for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
-  for (const uint32_t session : {2, 3}) {
+  for (const uint32_t session : {2U, 3U}) {
     EXPECT_EQ(next(), 1);
     EXPECT_EQ(out_.session, SessionSlot(session));
     EXPECT_EQ(out_.key.chunk.value, 0U);

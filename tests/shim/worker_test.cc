@@ -61,7 +61,7 @@ TEST_F(WorkerTest, EachWorkerBeginsWithAnotherServer) {
 TEST_F(WorkerTest, ARowOfWhichHalfIsSentIsFinishedBeforeWhatIsMoreUrgent) {
   constexpr uint16_t kShards = 32;
   constexpr uint32_t kOwn = 80;
-  std::vector<float> memory(64 * kOwn);
+  std::vector<float> memory(size_t{64} * kOwn);
   uint32_t client_job = 20;
   const auto unfinished = [&](uint32_t sent, uint16_t priority, uint32_t again = 0) -> uint32_t {
     command::AddWorkerJob job;
