@@ -173,7 +173,7 @@ class Worker {
   void begin_credit(WorkerJob& job);
   bool has_room_for_ranges(const WorkerJob& job) noexcept;
   static void note_sent(WorkerJob& job, const ScheduledChunk& chunk) noexcept;
-  void finish_row(WorkerJob& job, uint16_t next) noexcept;
+  void finish_row(WorkerJob& job, const WorkerTensor& next) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;
   // worker_steps.cc
