@@ -35,13 +35,6 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
                    (policy.open_jobs ? " (only jobs without a secret are open there)" : ""));
 }
 
-Error no_room_for_open_jobs(const JobContext& context) {
-  return Error(Errc::kLimit,
-               "open jobs have all sessions of " + context.host.lanes.front().to_string() +
-                   " that they may have, three quarters of engine.max_sessions: list the job "
-                   "there under [[job]]");
-}
-
 // Whether some job could have such a member; which members a job has is asked later. HELLOs for a
 // service that this host has do not come here.
 Status check_caller(const wire::Hello& hello) {
@@ -144,7 +137,7 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
   } else if (Status agreed = context.check_features(hello.job, *key, hello.features); !agreed) {
     refuse(pending, agreed.error());
   } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
-    refuse(pending, no_room_for_open_jobs(context));
+    refuse(pending, context.no_room_for_open_jobs());
   } else {
     if (greetings.size() >= most_waiting(context.policy)) drop_oldest_greeting();
     const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
@@ -183,7 +176,7 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
   } else if (*admission == Member::Admission::kHold) {
     return false;
   } else if (server->open() && !context.has_room_for_open_job(pending.lane)) {
-    refuse(pending, no_room_for_open_jobs(context));
+    refuse(pending, context.no_room_for_open_jobs());
   } else {
     server->accept(pending.lane, pending.hello);
   }

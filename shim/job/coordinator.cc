@@ -327,12 +327,13 @@ void Coordinator::on_timer(uint64_t now_ns) {
   begin_if_complete(now_ns);
   for (const Seat& seat : seats_) {
     if (seat.deadline_ns > now_ns) continue;
-    const bool gathering = phase_ == Phase::kGathering;
-    return fail(gathering ? Errc::kMissingMembers : Errc::kTimedOut,
-                (gathering ? "missing when the time limit passed: "
-                           : "not connected when the time limit passed: ") +
-                    missing(),
-                now_ns);
+    const std::string what = " when the time limit passed: " + missing();
+    if (phase_ == Phase::kConnecting) return fail(Errc::kTimedOut, "not connected" + what, now_ns);
+    if (invitations_lack_room(now_ns)) {
+      const Error why = context_.no_room_for_open_jobs();
+      return fail(why.code, "missing" + what + "; " + why.message, now_ns);
+    }
+    return fail(Errc::kMissingMembers, "missing" + what, now_ns);
   }
 }
 

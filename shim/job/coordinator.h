@@ -112,7 +112,8 @@ class Coordinator {
   void begin_if_complete(uint64_t now_ns);
   void refuse_late_applicants(uint64_t now_ns);
   void invite_servers(uint64_t now_ns);
-  bool may_invite() const;  // one more, now
+  bool may_invite() const;                            // one more, now
+  bool invitations_lack_room(uint64_t now_ns) const;  // open jobs have all their sessions here
   void invite(Invitation& invitation);
   void settle(Invitation& invitation);
   void set_retry(Invitation& invitation, uint64_t retry_ns);

@@ -54,6 +54,11 @@ bool Coordinator::invite_due(uint64_t now_ns) {
   return invited;
 }
 
+bool Coordinator::invitations_lack_room(uint64_t now_ns) const {
+  return open_ && !invitations_due_.empty() && invitations_due_.begin()->first <= now_ns &&
+         !context_.has_room_for_open_job(LaneId(0));
+}
+
 void Coordinator::invite(Invitation& invitation) {
   wire::Hello hello;
   hello.kind = wire::SessionKind::kControl;

@@ -104,6 +104,13 @@ bool Links::take_local(Delivery& out) {
   return true;
 }
 
+Error JobContext::no_room_for_open_jobs() const {
+  return Error(Errc::kLimit,
+               "open jobs have all sessions of " + host.lanes.front().to_string() +
+                   " that they may have, three quarters of engine.max_sessions: list the job "
+                   "there under [[job]]");
+}
+
 bool JobContext::may_invite(const IpAddress& ip) const {
   if (!policy.networks || (is_loopback(ip) && is_loopback(host.lanes.front().ip))) return true;
   return std::any_of(policy.networks->begin(), policy.networks->end(),

@@ -106,6 +106,7 @@ struct JobContext {
     return policy.max_sessions == 0 ||
            links.open_job_sessions(lane) < policy.max_sessions - policy.max_sessions / 4;
   }
+  Error no_room_for_open_jobs() const;  // what whoever wants one is told
   // Of the jobs that this host may be in, or coordinate.
   uint32_t most_open_jobs() const { return policy.max_jobs - policy.max_jobs / 4; }
   // Whether an open job may have this host invited.

@@ -34,9 +34,12 @@ class StrangersTest : public JobTest {
     return session;
   }
   void leave(SessionModel& session) {
+    end(session);
+    hosts.run_for(0);
+  }
+  static void end(SessionModel& session) {
     session.ends[1].inbox.push_back(event::SessionClosed{0, Errc::kPeerLost, "gone"});
     session.ends[0].closed = true;
-    hosts.run_for(0);
   }
 };
 
@@ -269,6 +272,42 @@ TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheSessions) {
   EXPECT_TRUE(says_join("crowd", join).open);
   for (size_t i = 1; i < strangers.size(); ++i) leave(*strangers[i]);
   worker.close();
+}
+
+// Its servers are not asked; whoever waits for them hears why.
+TEST_F(StrangersTest, AnOpenJobWithoutRoomForItsInvitationsIsToldOfTheLimit) {
+  JobPolicy policy = serving();
+  policy.max_sessions = 16;
+  for (int host : {1, 2}) hosts.add(host, 1, policy);
+  hosts.add(3, 1, not_serving());
+  message::Join join = scan(0);
+  join.servers = 1;
+  join.workers = 200;
+  join.rendezvous.resize(1);
+  std::vector<SessionModel*> strangers;
+  for (int i = 0; i < 11; ++i) strangers.push_back(&says_join("crowd", join));
+  const OpenJob request = job(Role::kWorker, 0, 1, 2, {address(1), address(2)});
+  ProgramModel& refused = opens(3, request);
+  hosts.run_for(kMinute);
+  EXPECT_EQ(refused.open_code, Errc::kLimit) << refused.open_text;
+  EXPECT_TRUE(says(refused.open_text,
+                   "server 1 of 2 (10.0.0.2:7470); open jobs have all sessions "
+                   "of 10.0.0.1:7470"))
+      << refused.open_text;
+  refused.close();
+  hosts.run_for(kSecond);
+  ProgramModel& waits = opens(3, request);
+  hosts.run_for(kSecond);
+  EXPECT_FALSE(waits.is_open());
+  for (int i = 0; i < 2; ++i) {  // in time: for its server's session, and one for data
+    end(*strangers.back());
+    strangers.pop_back();
+  }
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(waits.is_open()) << waits.open_text;
+  for (SessionModel* stranger : strangers) leave(*stranger);
+  waits.close();
+  expect_nothing_left();
 }
 
 TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheJobs) {
