@@ -21,6 +21,11 @@
 
 namespace mercury {
 
+// How long a worker waits whose session a server had no place for, before it asks again: at first,
+// and at most, as it doubles.
+inline constexpr uint64_t kRedialNs = 100'000'000;
+inline constexpr uint64_t kLongestRedialNs = 16 * kRedialNs;
+
 // What this host gives a job.
 struct JobLimits {
   uint64_t memory_bytes = 0;  // for its sums; 0 = no limit of its own

@@ -10,9 +10,6 @@ namespace {
 // Of a worker that comes back the job's frames go whole over paths that are as wide; a probe that
 // was lost, or ended a few bytes below, is no proof that they are not.
 constexpr int kPathAttempts = 4;
-// A server that has too many HELLOs to wait for its roster with soon has it.
-constexpr uint64_t kRedialNs = 100'000'000;
-constexpr uint32_t kMostRedialDoublings = 4;
 
 }  // namespace
 
@@ -188,7 +185,8 @@ void Member::on_data_closed(LinkId link, const Error& why, uint64_t now_ns) {
     return fail_self(Error(why.code, said_of(worker_name(data.rank), why.message)));
   }
   if (why.code == Errc::kAgain && phase_ == Phase::kConnecting) {  // until the time limit passes
-    Redial again{data, now_ns + (kRedialNs << std::min(data.refused, kMostRedialDoublings))};
+    const uint64_t pause_ns = kRedialNs << std::min<uint32_t>(data.refused, 16);
+    Redial again{data, now_ns + std::min(pause_ns, kLongestRedialNs)};
     ++again.data.refused;
     redials_.push_back(again);
     return;

@@ -318,6 +318,7 @@ std::optional<Departure> DisasterProgram::leave() {
 
 void DisasterProgram::failed(Errc code, const std::string& text) {
   around_.note(name_, "failed", static_cast<uint64_t>(code), attempts_);
+  around_.explain(name_, text);
   last_error_ = text;
   job_failed_ = true;
   if (never_excused(code)) wrong("an error that no fault excuses: " + text);

@@ -41,6 +41,7 @@ class Surroundings {
   virtual void violation(const std::string& what) = 0;
   // Into the trace: its hash decides whether two runs are the same.
   virtual void note(const std::string& who, const char* what, uint64_t a, uint64_t b) = 0;
+  virtual void explain(const std::string& who, const std::string& why) = 0;  // with --verbose
   // Whether a fault has come that may break the job.
   virtual bool disturbed(uint32_t job) const = 0;
   // The job does not open: a session is refused for a `limit`, or fails otherwise, as if another

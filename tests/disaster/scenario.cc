@@ -482,6 +482,13 @@ bool Scenario::attacked() const {
   });
 }
 
+bool Scenario::takes_sessions(const Fault& stranger) const {
+  if (stranger.kind != FaultKind::kStranger) return false;
+  const bool evil = std::ranges::any_of(jobs, &JobPlan::hostile);
+  return (stranger.attack == Attack::kHellos && (!listed() || evil)) ||
+         (stranger.attack == Attack::kReplay && !listed());
+}
+
 bool Scenario::in_order() const {
   const auto keeps = [](const sim::Faults& weather) {
     return weather.reorder == 0 && weather.jitter_ns == 0;

@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "shim/job/member.h"
+
 namespace mercury::disaster {
 namespace {
 
@@ -11,8 +13,6 @@ constexpr uint64_t kInspectionNs = 20 * kMs;
 // What the control plane keeps of a job that has ended, it keeps for 10 s at most.
 constexpr uint64_t kSettleNs = 30 * kSecond;
 constexpr uint64_t kHorizonNs = 600 * kSecond;
-// A member's between two attempts to open its sessions.
-constexpr uint64_t kLongestRetryNs = 1'600 * kMs;
 constexpr uint32_t kLivelock = 100'000;  // passes at one instant
 // An engine that found its NIC full tries again; without this step, every nanosecond.
 constexpr uint64_t kLeastPauseNs = 1'000;
@@ -250,9 +250,9 @@ bool World::survivable(const Fault& crash) const {
     }
     // Who may have sessions takes the place of those that have shown nothing, as its next life's
     // have not yet; it asks again.
-    const bool tight = scenario_.hosts.front().sessions > 0 && !scenario_.listed();
-    if (tight && fault.kind == FaultKind::kStranger && fault.at_ns <= crash.at_ns + job.rejoin_ns) {
-      back_ns = std::max(back_ns, fault.at_ns + fault.for_ns + kLongestRetryNs);
+    const bool tight = scenario_.hosts.front().sessions > 0;
+    if (tight && scenario_.takes_sessions(fault) && fault.at_ns <= crash.at_ns + job.rejoin_ns) {
+      back_ns = std::max(back_ns, fault.at_ns + fault.for_ns + kLongestRedialNs);
     }
   }
   return 2 * (back_ns - crash.at_ns) < job.rejoin_ns && job.quorum == 0 &&
@@ -494,6 +494,12 @@ void World::note(const std::string& who, const char* what, uint64_t a, uint64_t 
   if (log_ == nullptr) return;
   std::fprintf(log_, "%12.6f ms  %s: %s %" PRIu64 " %" PRIu64 "\n",
                static_cast<double>(now_ns()) / 1e6, who.c_str(), what, a, b);
+}
+
+void World::explain(const std::string& who, const std::string& why) {
+  if (log_ == nullptr) return;
+  std::fprintf(log_, "%12.6f ms  %s: %s\n", static_cast<double>(now_ns()) / 1e6, who.c_str(),
+               why.c_str());
 }
 
 Verdict run_seed(uint64_t seed, const Reduction& reduction, std::FILE* log) {

@@ -72,6 +72,7 @@ class World final : private Surroundings {
   Ledger& ledger() override { return ledger_; }
   void violation(const std::string& what) override;
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
+  void explain(const std::string& who, const std::string& why) override;
   bool disturbed(uint32_t job) const override;
   bool crowded_out(uint32_t job, uint64_t since_ns, bool limit) override;
   // That one was refused is why others of its attempt failed; some may have heard of it before it.

@@ -63,14 +63,11 @@ bool World::disturbed(uint32_t job) const {
 // whoever is hostile.
 bool World::crowded() const {
   if (scenario_.contended) return true;
-  const bool evil = std::ranges::any_of(scenario_.jobs, &JobPlan::hostile);
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     if (fault.at_ns > now_ns()) continue;
-    if (fault.kind == FaultKind::kHostile) return true;
-    if (fault.kind == FaultKind::kStranger) {
-      if (!scenario_.listed() || (evil && fault.attack == Attack::kHellos)) return true;
-    } else if (!scenario_.harmless(fault) && !survived_[i]) {
+    if (fault.kind == FaultKind::kHostile || scenario_.takes_sessions(fault)) return true;
+    if (fault.kind != FaultKind::kStranger && !scenario_.harmless(fault) && !survived_[i]) {
       return true;
     }
   }
