@@ -66,6 +66,9 @@ constexpr CounterInfo kCounterInfo[] = {
     {"sessions_encrypted", "of these, those whose payloads are encrypted, too"},
     {"sessions_closed", "sessions closed, for any reason"},
     {"sessions_refused", "handshakes refused"},
+    {"sessions_displaced",
+     "sessions whose peer had said a HELLO alone, and that made room for others, as all were "
+     "taken"},
     {"refusals_unsaid", "refusals beyond those that are sent in a second"},
     {"connections_unheard",
      "connections of sockets that another host asked for while as many of it as may waited"},

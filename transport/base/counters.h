@@ -75,6 +75,7 @@ enum class Counter : uint16_t {
   kSessionsEncrypted,
   kSessionsClosed,
   kSessionsRefused,
+  kSessionsDisplaced,
   kRefusalsUnsaid,
   kConnectionsUnheard,
   kTokensAsked,

@@ -55,35 +55,31 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
 }
 
 // The oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
-// out for good by that. Its place is free on return: left for a pass it would be the next
-// stranger's before the member asks again, and a member that connects within the engine needs two.
-// Else who asks again finds room where a session ends, which takes a pass or two. Also where one
-// ends the oldest goes: whoever opens and closes sessions without end would else keep those that
-// have shown nothing.
+// out by that who answers before so many others have come as show nothing. Its place is free on
+// return: left for a pass it would be the next stranger's before the member asks again, and a
+// member that connects within the engine needs two. Not one that came in this pass, which has had
+// no answer yet.
+// Else who asks again finds room where a session ends, which takes a pass or two.
 template <Port P, Service S>
 Status Engine<P, S>::make_room() {
+  SessionEntry* const oldest = sessions_.oldest_unshown();
+  TxFrame frame;
+  if (oldest != nullptr && oldest->accepted_ns != now_ns_ && port_.tx_alloc(frame)) {
+    oldest->session->close(Errc::kAgain, "others asked for a session since", now_ns_);
+    const uint32_t bytes = oldest->session->build({frame.data, frame.capacity}, now_ns_);
+    send_own_frame(frame, *oldest, bytes);
+    port_.tx_flush(now_ns_);
+    oldest->session->on_timer(now_ns_);  // to whom has shown nothing CLOSE is said once
+    counters_.add(Counter::kSessionsDisplaced);
+    free_session(sessions_.slot_of(oldest->session->local_number()), *oldest);
+    return {};
+  }
   const auto ends = [this](SessionSlot slot) {
     return sessions_.in_use(slot) &&
            sessions_.at(slot).session->state() >= Session::State::kClosing;
   };
-  bool soon = !job_ends_.empty() || std::ranges::any_of(sessions_.touched(), ends);
-  if (SessionEntry* const oldest = sessions_.oldest_unshown()) {
-    const SessionSlot slot = sessions_.slot_of(oldest->session->local_number());
-    oldest->session->close(Errc::kAgain, "others asked for a session since", now_ns_);
-    TxFrame frame;
-    if (port_.tx_alloc(frame)) {
-      const uint32_t bytes = oldest->session->build({frame.data, frame.capacity}, now_ns_);
-      send_own_frame(frame, *oldest, bytes);
-      port_.tx_flush(now_ns_);
-    }
-    oldest->session->on_timer(now_ns_);  // to whom has shown nothing CLOSE is said once
-    if (oldest->closed) {
-      free_session(slot, *oldest);
-      return {};
-    }
-    sessions_.touch(slot);
-    soon = true;
-  }
+  const bool soon =
+      oldest != nullptr || !job_ends_.empty() || std::ranges::any_of(sessions_.touched(), ends);
   return Error(soon ? Errc::kAgain : Errc::kLimit,
                "all sessions of the engine are open (engine.max_sessions = " +
                    std::to_string(config_.max_sessions) + ")");
@@ -123,6 +119,7 @@ void Engine<P, S>::run(const command::Accept& request) {
   SessionEntry& entry = sessions_.at(*slot);
   sessions_.set_hello(*slot, pending->body.session);
   sessions_.add_unshown(*slot);
+  entry.accepted_ns = now_ns_;
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));

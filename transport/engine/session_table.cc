@@ -26,6 +26,7 @@ SessionTable::SessionTable(uint32_t capacity, uint64_t seed)
   for (uint32_t i = 1; i <= capacity; ++i) numbers_[i] = (numbers_[i] << slot_bits) | i;
   numbers_[0] = 1;
   touched_.reserve(capacity);
+  left_touched_.resize(capacity);
   tokens_.reserve(capacity);
   free_.reserve(capacity);
   for (uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
@@ -37,8 +38,8 @@ bool SessionTable::allocate(SessionSlot& slot, Token token) {
   free_.pop_back();
   entries_[slot.value] = std::make_unique<SessionEntry>();
   entries_[slot.value]->token = token;
-  // The last one there may have been, in this pass.
-  entries_[slot.value]->touched = std::ranges::find(touched_, slot) != touched_.end();
+  entries_[slot.value]->touched = left_touched_[slot.value];
+  left_touched_[slot.value] = false;
   tokens_.insert_or_assign(token, slot);
   high_water_ = std::max(high_water_, slot.value + 1);
   deadlines_.grow(high_water_);
@@ -64,6 +65,7 @@ void SessionTable::release(SessionSlot slot) {
       it != tokens_.end() && it->second == slot) {
     tokens_.erase(it);
   }
+  left_touched_[slot.value] = entries_[slot.value]->touched;
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
   numbers_[slot.value + 1] += slot_mask_ + 1;  // the next generation
@@ -126,16 +128,16 @@ void SessionTable::move(SessionSlot slot, const Endpoint& remote) {
   if (entry.peer_number != 0) peers_.insert_or_assign({remote, entry.peer_number}, slot);
 }
 
-void SessionTable::clear_touched() noexcept {
-  for (SessionSlot slot : touched_) {
-    if (entries_[slot.value]) entries_[slot.value]->touched = false;
-  }
-  touched_.clear();
-}
+void SessionTable::clear_touched() noexcept { keep_touched(touched_.size()); }
 
 void SessionTable::keep_touched(size_t visited) noexcept {
   for (size_t i = 0; i < visited; ++i) {
-    if (entries_[touched_[i].value]) entries_[touched_[i].value]->touched = false;
+    const uint32_t slot = touched_[i].value;
+    if (entries_[slot]) {
+      entries_[slot]->touched = false;
+    } else {
+      left_touched_[slot] = false;
+    }
   }
   touched_.erase(touched_.begin(), touched_.begin() + static_cast<std::ptrdiff_t>(visited));
 }

@@ -45,6 +45,7 @@ struct SessionEntry {
   uint32_t link_overhead_bytes = 0;                    // of the path's address family (pacer.h)
   uint32_t pauses = 0;                                 // the pacer's, when its last datagram left
   uint32_t peer_hello = 0;   // passive side: the number in the HELLO that opened it
+  uint64_t accepted_ns = 0;  // passive side: when
   uint32_t peer_number = 0;  // once it has told its reset token
   uint64_t reset_token = 0;
   bool on_host = false;  // the path ends on this host: its frames take nothing of the link
@@ -142,6 +143,7 @@ class SessionTable {
   std::deque<uint32_t> unshown_;  // numbers, in their order; also of some that have ended since
   Deadlines deadlines_{1};        // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
+  std::vector<bool> left_touched_;  // slots in touched_ whose session has gone in this pass
   std::vector<uint32_t> free_;
   uint32_t slot_mask_ = 0;  // the bits of a number that hold its slot, and one
   uint32_t high_water_ = 0;

@@ -18,6 +18,10 @@ class FullTable : public testing::Test {
  protected:
   // Somebody's HELLO, which the lab's second host accepts: he says nothing more.
   void says_hello(uint32_t number) {
+    send_hello(number);
+    lab.run_for(kMs);
+  }
+  void send_hello(uint32_t number) {
     wire::Hello hello;
     hello.kind = wire::SessionKind::kData;
     hello.features = wire::kFeatureStreams;
@@ -30,8 +34,8 @@ class FullTable : public testing::Test {
     frame.resize(finish_frame(frame, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body)));
     const Endpoint from{IpAddress::v4(10, 66, 0, static_cast<uint8_t>(number)), 7470};
     ASSERT_TRUE(lab.network.inject(from, Lab::at(1), frame));
-    lab.run_for(kMs);
   }
+  uint64_t count(Counter counter) { return lab.b().counters->get(counter); }
   // What `a` hears of the session `token`, kOk while it has it.
   Errc asks(uint64_t token, const Endpoint& remote = Lab::at(1)) {
     lab.a().connect(Token(token), remote);
@@ -72,6 +76,7 @@ TEST_F(FullTable, ThoseThatShowNothingGiveWay) {
     ASSERT_EQ(lab.b().engine.session_count(), kSessions);
     EXPECT_EQ(asks(token), Errc::kOk);
   }
+  EXPECT_EQ(count(Counter::kSessionsDisplaced), strangers);
   says_hello(++strangers);
   EXPECT_EQ(asks(30), Errc::kLimit) << "those that are left have shown who they are";
   EXPECT_EQ(lab.b().engine.session_count(), kSessions);
@@ -89,6 +94,32 @@ TEST_F(FullTable, TheyGiveWayToBothEndsOfASessionWithinTheHost) {
   EXPECT_FALSE(lab.b().closed.contains(kToken)) << lab.b().closed_text[kToken];
   EXPECT_EQ(lab.b().opened.size(), 2);
   EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+}
+
+// Those that come at once have had no answer yet: none of them gives way to another.
+TEST_F(FullTable, WhoCameInThisPassKeepsHisPlace) {
+  for (uint32_t stranger = 1; stranger <= kSessions + 3; ++stranger) send_hello(stranger);
+  lab.run_for(kMs);
+  EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+  EXPECT_EQ(count(Counter::kSessionsDisplaced), 0U);
+  EXPECT_EQ(count(Counter::kSessionsRefused), 3U);
+  says_hello(kSessions + 4);
+  EXPECT_EQ(count(Counter::kSessionsDisplaced), 1U);
+}
+
+// Without a frame in which to say so to who gives way, nobody does.
+TEST_F(FullTable, NobodyGivesWayUntold) {
+  sim::SimPortConfig port;
+  port.tx_queue_bytes = 1;
+  lab.start(1, with_sessions(kSessions), 2, {}, port);
+  for (uint32_t stranger = 1; stranger <= kSessions; ++stranger) says_hello(stranger);
+  EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+  for (uint32_t stranger = 11; stranger <= 13; ++stranger) send_hello(stranger);
+  lab.run_for(kMs);
+  EXPECT_EQ(count(Counter::kSessionsDisplaced), 1U);
+  EXPECT_EQ(lab.b().engine.session_count(), kSessions);
+  for (uint32_t stranger = 14; stranger <= 16; ++stranger) says_hello(stranger);
+  EXPECT_EQ(count(Counter::kSessionsDisplaced), 4U);
 }
 
 // One that ends leaves its place in a pass or two: whoever asks in the same breath asks again.
