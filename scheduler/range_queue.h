@@ -75,6 +75,14 @@ class RangeQueue {
     return trie_.contains(priority, pools.trie);
   }
 
+  // Whether what cut() would cut of the range's priority is one of these.
+  bool begins_with(const ChunkRange& range, RangePools& pools) noexcept {
+    if (!holds(range.priority, pools)) return false;
+    const RangeNode& first = pools.ranges[trie_.at(range.priority, pools.trie).head];
+    return first.tensor == range.tensor && first.round == range.round &&
+           range.chunks.contains(first.chunks.first);
+  }
+
   // Whether a range continues the one that append() put somewhere last, which is longer now. Else
   // nothing changed. (Sums become complete one after the other: mostly it does.)
   bool continue_last(const ChunkRange& range, RangePools& pools) noexcept {

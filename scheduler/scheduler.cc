@@ -1,7 +1,6 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -297,8 +296,8 @@ struct Scheduler::State {
     s.unit_left = 0;
   }
   // After a cut from the session that stands first at its rank, in a job whose units are longer
-  // than a chunk, or of a unit of one that finish() made. While a unit is left its range is queued:
-  // nothing but its own chunks end it.
+  // than a chunk, or some of whose sessions have one of a chunk by finish(). While a unit is left
+  // its range is queued: nothing but its own chunks end it.
   void go_on_with_unit(uint32_t index, bool range_is_left, const ScheduledChunk& chunk) noexcept {
     SessionNode& s = sessions[index];
     const uint32_t unit = jobs[s.job.value].unit_chunks;
@@ -388,25 +387,21 @@ void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   }
 }
 
-void Scheduler::finish(JobSlot slot, uint16_t priority, uint32_t count) noexcept {
+bool Scheduler::finish(SessionSlot slot, const ChunkRange& range) noexcept {
   State& st = *state_;
-  if (!st.has(slot) || st.jobs[slot.value].unit_chunks > 1 || priority == 0) return;
-  PriorityTrie& trie = st.jobs[st.turn_of(slot)].sessions;
-  if (!trie.contains(priority, st.session_nodes)) return;
-  uint32_t index = trie.at(priority, st.session_nodes).head;
-  uint16_t& unfinished = st.jobs[slot.value].unfinished;
-  while (count > 0 && index != kNil && unfinished < std::numeric_limits<uint16_t>::max()) {
-    SessionNode& session = st.sessions[index];
-    const uint32_t next = session.next;
-    if (session.job == slot && session.unit_left == 0 && session.queue.holds(priority, st.pools)) {
-      session.unit_left = 1;
-      session.unit_priority = priority;
-      ++unfinished;
-      st.place(index);
-      --count;
-    }
-    index = next;
+  if (!st.has(slot) || range.priority == 0) return false;
+  SessionNode& session = st.sessions[slot.value];
+  JobNode& job = st.jobs[session.job.value];
+  if (job.unit_chunks > 1 || session.unit_left != 0 ||
+      !session.queue.begins_with(range, st.pools)) {
+    return false;
   }
+  session.unit_left = 1;
+  session.unit_priority = range.priority;
+  session.last.range = nullptr;
+  ++job.unfinished;
+  st.place(slot.value);
+  return true;
 }
 
 void Scheduler::remove_session(SessionSlot slot) {

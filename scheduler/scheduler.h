@@ -2,7 +2,8 @@
 //
 // Which chunk goes next from one NIC queue. Fair between jobs (deficit round robin on bytes; or all
 // jobs are as one),
-// strict priority inside a job (0 first), first-in first-out inside a priority and session,
+// strict priority inside a job (0 first) but for units that have begun, first-in first-out inside a
+// priority and session,
 // rotating between the sessions that hold the same priority, retransmissions first at their own
 // priority. Constant time at any number of priorities, ranges and bytes: 64-ary tries of three
 // levels, find first set. A session that may not send now (window full) is set aside whole, in
@@ -12,8 +13,8 @@
 // admitting 4 KB costs.
 //
 // Owner/thread: one engine. Pure: no I/O, no clock. Allocates at construction and in add_*, never
-// in admit, readmit, next, charge, block, unblock. Paper: Mercury, TPDS 2023, section IV.C (the
-// O(N) scan replaced); DRR: Shreedhar & Varghese, SIGCOMM 1995.
+// in admit, readmit, finish, next, charge, block, unblock. Paper: Mercury, TPDS 2023, section IV.C
+// (the O(N) scan replaced); DRR: Shreedhar & Varghese, SIGCOMM 1995.
 #pragma once
 
 #include <cstdint>
@@ -89,10 +90,11 @@ class Scheduler {
   // rest of it goes before anything more urgent in this session, and as the most urgent things of
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
-  // Of what the job's sessions have of their own at this priority, and would send next, the next
-  // chunk of the first `sessions` of them goes before all else, whatever comes: each as a unit that
-  // has begun. Nothing where the job has longer units, or the priority is 0.
-  void finish(JobSlot job, uint16_t priority, uint32_t sessions) noexcept;
+  // The chunk of its own that the session would send next of the range's priority, if it is one of
+  // these, goes before anything more urgent in this session, and as the most urgent things of
+  // others: as a unit that has begun. False: it is another one, the priority is 0, the session goes
+  // on with a unit, or the job's are longer than a chunk.
+  bool finish(SessionSlot session, const ChunkRange& range) noexcept;
   void remove_session(SessionSlot session);
   JobSlot job_of(SessionSlot session) const noexcept;  // of one that is here
   // What was admitted for all sessions of its job is not this one's any more. Cold.

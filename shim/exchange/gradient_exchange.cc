@@ -147,19 +147,31 @@ uint32_t GradientExchange::end_jobs(ColdSteps& steps) {
   return most - looks + 1;
 }
 
+// Else its session has closed, and the slot may be another job's, or its job has ended.
+bool GradientExchange::may_go(const WorkerRange& range) const noexcept {
+  const Binding& binding = bindings_[range.session.value];
+  return binding.kind == Kind::kShard && binding.job == range.job && worker_.is_wanted(range);
+}
+
 // False: the scheduler has no room for it.
 bool GradientExchange::admit(const WorkerRange& range) noexcept {
-  const Binding& binding = bindings_[range.session.value];
-  // Else it has closed, and the slot may be another job's.
-  const bool bound = binding.kind == Kind::kShard && binding.job == range.job;
-  return !bound || !worker_.is_wanted(range) || sends_.admit(range.session, range.range);
+  return !may_go(range) || sends_.admit(range.session, range.range);
+}
+
+void GradientExchange::finish_rows() noexcept {
+  WorkerRow row;
+  WorkerRange range;
+  while (worker_.take_row(row)) {
+    for (size_t turn = 0; row.rest > 0 && worker_.range_of_row(row, turn, range); ++turn) {
+      row.rest -= may_go(range) && sends_.scheduler().finish(range.session, range.range);
+    }
+  }
 }
 
 uint32_t GradientExchange::admit_ranges() noexcept {
   uint32_t admitted = worker_.holds_up_any() ? admit_held_up() : 0;
   if (!worker_.has_ranges()) return admitted;
-  WorkerRow row;
-  while (worker_.take_row(row)) sends_.scheduler().finish(row.job, row.priority, row.sessions);
+  finish_rows();
   WorkerRange range;
   for (uint32_t looks = kRangesPerPoll; looks > 0 && worker_.take_range(range); --looks) {
     if (worker_.held_up(range.job) == nullptr && admit(range)) {

@@ -103,7 +103,9 @@ class GradientExchange {
   };
   static constexpr SessionSlot kNoSession{~uint32_t{0}};
 
+  bool may_go(const WorkerRange& range) const noexcept;
   bool admit(const WorkerRange& range) noexcept;
+  void finish_rows() noexcept;
   uint32_t admit_ranges() noexcept;
   [[gnu::cold, gnu::noinline]] uint32_t admit_held_up() noexcept;
   uint32_t end_jobs(ColdSteps& steps);

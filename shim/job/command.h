@@ -30,9 +30,12 @@ struct AddWorkerJob {
   Rank rank;
   uint16_t workers = 0;
   uint32_t incarnation = 0;
-  uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (plan.h)
-  uint16_t lanes = 1;   // of this host; shards are dealt to them in turn
-  JobTerms terms;       // as this worker follows them; with a quorum completions say who is in sums
+  // Servers x lanes: how many parts each tensor is cut into (plan.h). Those of a server follow each
+  // other.
+  uint16_t shards = 0;
+  uint16_t server_lanes = 1;
+  uint16_t lanes = 1;  // of this host; shards are dealt to them in turn
+  JobTerms terms;      // as this worker follows them; with a quorum completions say who is in sums
   uint64_t bytes_per_second = 0;     // that this engine may send of the job; 0 = no limit
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel

@@ -110,6 +110,7 @@ void Member::enter_as_worker() {
     add.workers = spec_.workers;
     add.incarnation = incarnation_;
     add.shards = roster_.shards();
+    add.server_lanes = roster_.lanes();
     add.lanes = static_cast<uint16_t>(lanes_used_);
     add.terms = terms_here();
     add.bytes_per_second = rate_of_lane();

@@ -48,19 +48,24 @@ class PlainRules {
       place(s, false);
     }
   }
-  void finish(uint16_t job, uint16_t priority, uint32_t count) {
-    if (!has_job(job) || units_.at(job) > 1 || priority == 0) return;
-    std::map<uint64_t, SessionQueues*> in_turn;
-    for (auto& [id, s] : sessions_) {
-      const bool own = s.queues[kAgain].count(priority) + s.queues[kFresh].count(priority) > 0;
-      if (s.job == job && s.rank == priority && own) in_turn[s.since] = &s;
+  bool finish(uint32_t session, const ChunkRange& range) {
+    if (!has_session(session) || range.priority == 0) return false;
+    SessionQueues& s = sessions_.at(session);
+    if (units_.at(s.job) > 1 || s.unit_left > 0) return false;
+    for (const Kind kind : {kAgain, kFresh}) {
+      const auto its = s.queues[kind].find(range.priority);
+      if (its == s.queues[kind].end()) continue;
+      const ChunkRange& first = its->second.front();
+      if (first.tensor != range.tensor || first.round != range.round ||
+          !range.chunks.contains(first.chunks.first)) {
+        return false;
+      }
+      s.unit_left = 1;
+      s.unit_priority = range.priority;
+      place(s, false);
+      return true;
     }
-    for (const auto& [since, s] : in_turn) {
-      if (count-- == 0) return;
-      s->unit_left = 1;
-      s->unit_priority = priority;
-      place(*s, false);
-    }
+    return false;
   }
   void leave_shared(uint32_t session) {
     SessionQueues& s = sessions_.at(session);

@@ -85,7 +85,9 @@ TEST_F(SchedulerTest, AUnitSurvivesRetransmissionsAndAnotherUnit) {
 TEST_F(SchedulerTest, WhatIsToBeFinishedGoesFirstWhateverComes) {
   for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(next(), 1);
-  scheduler_.finish(kJob, 9, 2);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(scheduler_.finish(SessionSlot(i), range(9, 1, 0, 1)), i >= 2);
+  }
   for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
   for (const uint32_t session : {2U, 3U}) {
     EXPECT_EQ(next(), 1);
@@ -96,15 +98,41 @@ TEST_F(SchedulerTest, WhatIsToBeFinishedGoesFirstWhateverComes) {
   EXPECT_EQ(out_.key.chunk.value, 1U);
 }
 
-// One that waits for credit, or has nothing of it, is passed over.
-TEST_F(SchedulerTest, WhatIsToBeFinishedIsWhatCouldGo) {
+// Nobody takes the place of one that waits for credit; it goes when it has some.
+TEST_F(SchedulerTest, WhatIsToBeFinishedAndBlockedGoesOnceItMay) {
   for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
+  EXPECT_EQ(next(), 1);
   scheduler_.block(SessionSlot(1));
-  scheduler_.finish(kJob, 9, 100);
-  scheduler_.finish(kJob, 7, 100);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(scheduler_.finish(SessionSlot(i), range(9, 1, 0, 1)), i != 0);
+  }
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(1), range(9, 1, 0, 1)));  // once
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 2)));
+  for (int64_t tensor : {1, 2, 2, 2, 2}) EXPECT_EQ(next(), tensor);
   scheduler_.unblock(SessionSlot(1));
-  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
-  for (int64_t tensor : {1, 1, 2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+  EXPECT_EQ(next(), 1);
+  EXPECT_EQ(out_.session, SessionSlot(1));
+  for (int64_t tensor : {2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+}
+
+TEST_F(SchedulerTest, WhatIsNotNextOfItsPriorityIsNotFinished) {
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(9, 1, 4, 4)));
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(9, 3, 0, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(0), range(9, 1, 0, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(0), range(9, 3, 0, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(0), range(7, 1, 4, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(1), range(9, 1, 4, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(60), range(9, 1, 4, 4)));
+  // A lost one is next, and of the row as well.
+  ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(9, 1, 2, 1)));
+  EXPECT_TRUE(scheduler_.finish(SessionSlot(0), range(9, 1, 0, 4)));
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(0, 2, 0, 1)));
+  for (int64_t tensor : {1, 2, 1}) EXPECT_EQ(next(), tensor);
+  // While the session's turns are the most urgent ones as well.
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(0, 2, 1, 3)));
+  EXPECT_EQ(next(), 2);
+  EXPECT_TRUE(scheduler_.finish(SessionSlot(0), range(9, 1, 0, 8)));
+  for (int64_t tensor : {1, 2, 2, 1}) EXPECT_EQ(next(), tensor);
 }
 
 TEST_F(SchedulerTest, WithoutTurnsTheMostUrgentOfAllJobsGoes) {

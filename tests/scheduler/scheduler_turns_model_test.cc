@@ -46,7 +46,7 @@ class TurnsTwins {
     if (what < 18) return admit(session);
     if (what < 26) return admit_all(job);
     if (what < 30) return lose(session);
-    if (what < 31) return below(2) == 0 ? set_unit(job) : finish(job);
+    if (what < 31) return below(4) == 0 ? set_unit(job) : finish(session);
     if (what < 32) return leave_shared(session);
     if (what < 34) return static_cast<void>(real_.drop_removed(1 + below(4)));
     for (uint32_t left = 1 + below(below(4) == 0 ? 20 : 3); left > 0; --left) send();
@@ -139,11 +139,9 @@ class TurnsTwins {
     real_.set_unit(JobSlot(job), chunks);
     plain_.set_unit(job, chunks);
   }
-  void finish(uint16_t job) {
-    const auto priority = static_cast<uint16_t>(below(priorities_));
-    const uint32_t sessions = below(4);
-    real_.finish(JobSlot(job), priority, sessions);
-    plain_.finish(job, priority, sessions);
+  void finish(uint32_t session) {
+    const ChunkRange which = range();
+    ASSERT_EQ(real_.finish(SessionSlot(session), which), plain_.finish(session, which));
   }
   void leave_shared(uint32_t session) {
     if (!plain_.has_session(session)) return;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "aggregator/frame/chunk_header.h"
 #include "tests/milliseconds.h"
 #include "tests/resident_pages.h"
 #include "tests/shim/chunk_frame.h"
@@ -296,6 +297,83 @@ TEST_F(GradientExchangeTest, SumsThatThePortCannotMapAreSentByCopy) {
     exchange_.poll(0);
     EXPECT_EQ(counters_.get(Gauge::kUnmappedSumBytes), 0U);
   }
+}
+
+// A worker with 32 servers: tensor 0 has three chunks for each, tensor 1 one.
+class RowsOfChunks : public GradientExchangeTest {
+ protected:
+  static constexpr uint16_t kServers = 32;
+
+  void SetUp() override {
+    GradientExchangeTest::SetUp();
+    command::AddWorkerJob job;
+    job.workers = 1;
+    job.shards = kServers;
+    job.channel = engine_.get();
+    ASSERT_TRUE(does(job));
+    for (uint16_t shard = 0; shard < kServers; ++shard) {
+      ASSERT_TRUE(does(command::BindShard{JobSlot(0), Shard(shard), Token(uint64_t{shard})}));
+      exchange_.unblock(SessionSlot(uint32_t{shard}));
+    }
+    for (const uint32_t number : {0U, 1U}) {
+      command::AddTensor tensor;
+      tensor.tensor = TensorId(number);
+      tensor.numel = size_t{number == 0 ? 3U : 1U} * kServers * 16;
+      tensor.chunk_bytes = 64;
+      tensor.data = reinterpret_cast<std::byte*>(memory_.data());
+      ASSERT_TRUE(does(tensor));
+    }
+  }
+  void push(uint32_t number, uint16_t priority) {
+    ASSERT_TRUE(program_->submit({SubmitOp::kPushPull, priority, 0, TensorId(number), 1}));
+    exchange_.poll(0);
+  }
+  // Of the next `count` frames the sessions, all of a tensor.
+  std::vector<uint32_t> next_of(uint32_t number, uint32_t count) {
+    std::vector<uint32_t> sessions;
+    OutgoingDatagram out;
+    while (sessions.size() < count && exchange_.next(out)) {
+      EXPECT_EQ(ChunkHeader::of(out.header).tensor, TensorId(number)) << sessions.size();
+      sessions.push_back(out.session.value);
+    }
+    return sessions;
+  }
+  static std::vector<uint32_t> from(uint32_t first, uint32_t end) {
+    std::vector<uint32_t> sessions;
+    for (uint32_t i = first; i < end; ++i) sessions.push_back(i);
+    return sessions;
+  }
+  std::vector<float> memory_ = std::vector<float>(size_t{3} * kServers * 16);
+};
+
+TEST_F(RowsOfChunks, OneThatIsHalfSentIsFinishedBeforeWhatIsMoreUrgent) {
+  push(0, 9);
+  EXPECT_EQ(next_of(0, 20), from(0, 20));
+  push(1, 2);
+  EXPECT_EQ(next_of(0, 12), from(20, 32));
+  EXPECT_EQ(next_of(1, 32).size(), 32U);
+  EXPECT_EQ(next_of(0, 100).size(), 64U);
+}
+
+TEST_F(RowsOfChunks, OneThatIsHardlyBegunIsLeft) {
+  push(0, 9);
+  EXPECT_EQ(next_of(0, 15), from(0, 15));
+  push(1, 2);
+  EXPECT_EQ(next_of(1, 32).size(), 32U);
+  EXPECT_EQ(next_of(0, 100).size(), 81U);
+}
+
+// Those that wait for credit lack their chunk of the row; the others are not to send one more.
+TEST_F(RowsOfChunks, WhoWaitsForCreditFinishesItsOwnLater) {
+  for (const uint32_t session : from(28, 32)) exchange_.block(SessionSlot(session));
+  push(0, 9);
+  EXPECT_EQ(next_of(0, 20), from(0, 20));
+  push(1, 2);
+  EXPECT_EQ(next_of(0, 8), from(20, 28));
+  EXPECT_EQ(next_of(1, 28).size(), 28U);
+  for (const uint32_t session : from(28, 32)) exchange_.unblock(SessionSlot(session));
+  EXPECT_EQ(next_of(0, 4), from(28, 32));
+  EXPECT_EQ(next_of(1, 4).size(), 4U);
 }
 
 }  // namespace

@@ -57,62 +57,6 @@ TEST_F(WorkerTest, EachWorkerBeginsWithAnotherServer) {
   }
 }
 
-// Two rows of 32 chunks and a half are begun when something more urgent comes.
-TEST_F(WorkerTest, ARowOfWhichHalfIsSentIsFinishedBeforeWhatIsMoreUrgent) {
-  constexpr uint16_t kShards = 32;
-  constexpr uint32_t kOwn = 80;
-  std::vector<float> memory(size_t{64} * kOwn);
-  uint32_t client_job = 20;
-  const auto unfinished = [&](uint32_t sent, uint16_t priority, uint32_t again = 0) -> uint32_t {
-    command::AddWorkerJob job;
-    job.job = JobSlot(static_cast<uint16_t>(++client_job));
-    job.workers = 2;
-    job.shards = kShards;
-    job.channel = channel_;
-    job.client_job = client_job;
-    EXPECT_TRUE(worker_.add_job(job).ok());
-    for (uint16_t shard = 0; shard < kShards; ++shard) {
-      EXPECT_TRUE(worker_.bind_shard(job.job, Shard(shard), SessionSlot(30U + shard)).ok());
-    }
-    for (const uint32_t id : {5U, 6U, 7U}) {
-      command::AddTensor spec = tensor(TensorId(id));
-      spec.job = job.job;
-      spec.numel = memory.size();
-      spec.data = reinterpret_cast<std::byte*>(memory.data());
-      EXPECT_TRUE(worker_.add_tensor(spec).ok());
-    }
-    // How many sessions have something to finish before it.
-    const auto push = [&](uint32_t id, uint16_t its_priority) {
-      worker_.submit(channel_, {SubmitOp::kPushPull, its_priority, client_job, TensorId(id), id});
-      WorkerRow row;
-      if (!worker_.take_row(row)) return 0U;
-      EXPECT_EQ(row.job, job.job);
-      EXPECT_EQ(row.priority, 9U);
-      EXPECT_FALSE(worker_.take_row(row));
-      return row.sessions;
-    };
-    EXPECT_EQ(push(5, 9), 0U);
-    OutgoingDatagram out;
-    for (uint32_t chunk = 0; chunk < sent + again; ++chunk) {
-      const bool retransmit = chunk >= sent;
-      const ChunkIndex index(retransmit ? 0 : chunk);
-      EXPECT_TRUE(worker_.prepare({SessionSlot(30), job.job, {0, 1, index}, 9, retransmit}, out));
-    }
-    const uint32_t rest = push(6, priority);
-    EXPECT_EQ(push(7, priority), 0U) << "what is to be finished is said once";
-    return rest;
-  };
-  EXPECT_EQ(unfinished(0, 2), 0U) << "nothing is begun";
-  EXPECT_EQ(unfinished(47, 2), 0U) << "less than half of a row is";
-  EXPECT_EQ(unfinished(47, 2, 4), 0U) << "what is sent again is of no row";
-  EXPECT_EQ(unfinished(48, 2), 16U);
-  EXPECT_EQ(unfinished(63, 2), 1U);
-  EXPECT_EQ(unfinished(64, 2), 0U) << "a row is through";
-  EXPECT_EQ(unfinished(kOwn, 2), 0U) << "all is sent";
-  EXPECT_EQ(unfinished(63, 9), 0U) << "no more urgent";
-  EXPECT_EQ(unfinished(63, 12), 0U) << "less urgent";
-}
-
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   submit(SubmitOp::kPushPull, 1);
   OutgoingDatagram out;

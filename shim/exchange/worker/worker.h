@@ -45,10 +45,12 @@ struct WorkerRange {  // chunks to be scheduled
   uint32_t life = 0;  // of the jobs that have had the slot
 };
 
-struct WorkerRow {  // to be finished (Scheduler::finish) before more is scheduled
+// A chunk of a tensor to each server, to be finished before more is scheduled.
+struct WorkerRow {
   JobSlot job;
-  uint16_t priority = 0;
-  uint32_t sessions = 0;
+  TensorIndex tensor;
+  uint32_t chunks = 0;  // of each server's, from its first to the row's
+  uint32_t rest = 0;    // servers that lack theirs
 };
 
 class Worker {
@@ -115,8 +117,12 @@ class Worker {
   // The next range that was released. One for which the scheduler has no room is to be held up, and
   // so is what comes behind it of its job: others go on.
   bool take_range(WorkerRange& out) noexcept;
-  bool take_row(WorkerRow& out) noexcept;                        // before those ranges
   bool has_ranges() const noexcept { return !ranges_.empty(); }  // take_range is worth a call
+  // Before those ranges, and in the same pass. And what is to be finished (Scheduler::finish) of
+  // it, by turns, if its server lacks it: an empty range where it has none; false: there are no
+  // more.
+  bool take_row(WorkerRow& out) noexcept;
+  bool range_of_row(const WorkerRow& row, size_t turn, WorkerRange& out) const noexcept;
   // Whether its job is still there, and goes on.
   bool is_wanted(const WorkerRange& range) const noexcept;
   void hold_up(const WorkerRange& range);  // one that is wanted
@@ -172,7 +178,8 @@ class Worker {
   void give_up_credit(WorkerJob& job, bool lets_go) noexcept;
   void begin_credit(WorkerJob& job);
   bool has_room_for_ranges(const WorkerJob& job) noexcept;
-  static void note_sent(WorkerJob& job, const ScheduledChunk& chunk) noexcept;
+  static void look_for_rows(WorkerJob& job) noexcept;
+  static void note_sent(WorkerJob& job, WorkerTensor& tensor, const ScheduledChunk& chunk) noexcept;
   void finish_row(WorkerJob& job, const WorkerTensor& next) noexcept;
   void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
                    const ChunkSpan& span) noexcept;

@@ -21,6 +21,7 @@ void Worker::set_policy(JobSlot slot, const Policy& policy) {
   if (!job || job->failed != Errc::kOk) return;
   give_up_credit(*job, true);
   job->policy = policy;
+  look_for_rows(*job);
   if (policy.release == Policy::Release::kPartition) begin_credit(*job);
 }
 
