@@ -128,17 +128,21 @@ void SessionTable::move(SessionSlot slot, const Endpoint& remote) {
   if (entry.peer_number != 0) peers_.insert_or_assign({remote, entry.peer_number}, slot);
 }
 
-void SessionTable::clear_touched() noexcept { keep_touched(touched_.size()); }
+void SessionTable::forget_touched(SessionSlot slot) noexcept {
+  if (SessionEntry* const entry = entries_[slot.value].get()) [[likely]] {
+    entry->touched = false;
+  } else {
+    left_touched_[slot.value] = false;
+  }
+}
+
+void SessionTable::clear_touched() noexcept {
+  for (const SessionSlot slot : touched_) forget_touched(slot);
+  touched_.clear();
+}
 
 void SessionTable::keep_touched(size_t visited) noexcept {
-  for (size_t i = 0; i < visited; ++i) {
-    const uint32_t slot = touched_[i].value;
-    if (entries_[slot]) {
-      entries_[slot]->touched = false;
-    } else {
-      left_touched_[slot] = false;
-    }
-  }
+  for (size_t i = 0; i < visited; ++i) forget_touched(touched_[i]);
   touched_.erase(touched_.begin(), touched_.begin() + static_cast<std::ptrdiff_t>(visited));
 }
 

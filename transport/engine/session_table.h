@@ -132,6 +132,7 @@ class SessionTable {
 
  private:
   void forget_addresses(SessionSlot slot);
+  void forget_touched(SessionSlot slot) noexcept;
 
   std::vector<std::unique_ptr<SessionEntry>> entries_;
   // Of the session in each slot, or of the next one there: by slot and one, as numbers hold it.
