@@ -392,7 +392,7 @@ bool Scheduler::finish(SessionSlot slot, const ChunkRange& range) noexcept {
   if (!st.has(slot) || range.priority == 0) return false;
   SessionNode& session = st.sessions[slot.value];
   JobNode& job = st.jobs[session.job.value];
-  if (job.unit_chunks > 1 || session.unit_left != 0 ||
+  if (job.unit_chunks > 1 || session.unit_left != 0 || session.blocked ||
       !session.queue.begins_with(range, st.pools)) {
     return false;
   }

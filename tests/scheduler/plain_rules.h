@@ -51,7 +51,7 @@ class PlainRules {
   bool finish(uint32_t session, const ChunkRange& range) {
     if (!has_session(session) || range.priority == 0) return false;
     SessionQueues& s = sessions_.at(session);
-    if (units_.at(s.job) > 1 || s.unit_left > 0) return false;
+    if (units_.at(s.job) > 1 || s.unit_left > 0 || s.blocked) return false;
     for (const Kind kind : {kAgain, kFresh}) {
       const auto its = s.queues[kind].find(range.priority);
       if (its == s.queues[kind].end()) continue;

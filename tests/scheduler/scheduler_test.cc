@@ -98,21 +98,31 @@ TEST_F(SchedulerTest, WhatIsToBeFinishedGoesFirstWhateverComes) {
   EXPECT_EQ(out_.key.chunk.value, 1U);
 }
 
-// Nobody takes the place of one that waits for credit; it goes when it has some.
-TEST_F(SchedulerTest, WhatIsToBeFinishedAndBlockedGoesOnceItMay) {
+// Nor does anybody take the place of one that waits for credit.
+TEST_F(SchedulerTest, WhoIsBlockedDoesNotFinish) {
   for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
   EXPECT_EQ(next(), 1);
   scheduler_.block(SessionSlot(1));
   for (uint32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(scheduler_.finish(SessionSlot(i), range(9, 1, 0, 1)), i != 0);
+    EXPECT_EQ(scheduler_.finish(SessionSlot(i), range(9, 1, 0, 1)), i == 2);
   }
-  EXPECT_FALSE(scheduler_.finish(SessionSlot(1), range(9, 1, 0, 1)));  // once
-  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 2)));
-  for (int64_t tensor : {1, 2, 2, 2, 2}) EXPECT_EQ(next(), tensor);
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(2), range(9, 1, 0, 1))) << "once";
+  scheduler_.unblock(SessionSlot(1));
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 1)));
+  for (int64_t tensor : {1, 2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+}
+
+// One that is blocked after that goes on with it when it may.
+TEST_F(SchedulerTest, WhatIsToBeFinishedWaitsForCredit) {
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(9, 1, 0, 8)));
+  EXPECT_TRUE(scheduler_.finish(SessionSlot(1), range(9, 1, 0, 1)));
+  scheduler_.block(SessionSlot(1));
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(scheduler_.admit(SessionSlot(i), range(2, 2, 0, 2)));
+  EXPECT_EQ(next(), 2);
   scheduler_.unblock(SessionSlot(1));
   EXPECT_EQ(next(), 1);
   EXPECT_EQ(out_.session, SessionSlot(1));
-  for (int64_t tensor : {2, 2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+  for (int64_t tensor : {2, 2, 2, 1}) EXPECT_EQ(next(), tensor);
 }
 
 TEST_F(SchedulerTest, WhatIsNotNextOfItsPriorityIsNotFinished) {

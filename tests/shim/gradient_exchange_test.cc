@@ -363,8 +363,8 @@ TEST_F(RowsOfChunks, OneThatIsHardlyBegunIsLeft) {
   EXPECT_EQ(next_of(0, 100).size(), 81U);
 }
 
-// Those that wait for credit lack their chunk of the row; the others are not to send one more.
-TEST_F(RowsOfChunks, WhoWaitsForCreditFinishesItsOwnLater) {
+// Those that wait for credit go on later; the others do not send one more in their place.
+TEST_F(RowsOfChunks, NobodySendsMoreThanHisPartOfOne) {
   for (const uint32_t session : from(28, 32)) exchange_.block(SessionSlot(session));
   push(0, 9);
   EXPECT_EQ(next_of(0, 20), from(0, 20));
@@ -372,8 +372,8 @@ TEST_F(RowsOfChunks, WhoWaitsForCreditFinishesItsOwnLater) {
   EXPECT_EQ(next_of(0, 8), from(20, 28));
   EXPECT_EQ(next_of(1, 28).size(), 28U);
   for (const uint32_t session : from(28, 32)) exchange_.unblock(SessionSlot(session));
-  EXPECT_EQ(next_of(0, 4), from(28, 32));
-  EXPECT_EQ(next_of(1, 4).size(), 4U);
+  EXPECT_EQ(next_of(1, 4), from(28, 32));
+  EXPECT_EQ(next_of(0, 100).size(), 68U);
 }
 
 }  // namespace
