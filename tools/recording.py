@@ -52,8 +52,8 @@ def machine():
     return f"{model[1].strip() if model else 'unknown'}, {os.cpu_count()} cores"
 
 
-def command():
-    """As root types it, but for what changes nothing in what is measured."""
+def command(by="sudo"):
+    """As `by` types it, but for what changes nothing in what is measured."""
     words, given = [], iter(sys.argv[1:])
     for word in given:
         if word in ("--record", "--build", "--out", "--json"):
@@ -61,13 +61,17 @@ def command():
         elif word.split("=")[0] not in ("--record", "--build", "--out", "--json", "--no-plot"):
             words.append(word)
     program = pathlib.Path(sys.argv[0]).resolve()
-    run = ["sudo"] if os.access(program, os.X_OK) else ["sudo", "python3"]
+    run = [by] if by else []
+    if not os.access(program, os.X_OK):
+        run.append("python3")
     return shlex.join([*run, str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
 
 
-def append(path, rows):
-    """Rows, dictionaries of the same keys, behind those that the file has."""
-    about = dict(zip(ABOUT, (datetime.date.today().isoformat(), COMMIT, machine(), command())))
+def append(path, rows, in_virtual_time=False):
+    """Rows, dictionaries of the same keys, behind those that the file has. Virtual time is the same on each machine, and nobody's
+    privilege."""
+    where = ("virtual time", command(by="")) if in_virtual_time else (machine(), command())
+    about = dict(zip(ABOUT, (datetime.date.today().isoformat(), COMMIT, *where)))
     check(path, list(rows[0]))
     new = not path.exists() or path.stat().st_size == 0
     path.parent.mkdir(parents=True, exist_ok=True)
