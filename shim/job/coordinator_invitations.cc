@@ -55,8 +55,16 @@ bool Coordinator::invite_due(uint64_t now_ns) {
 }
 
 bool Coordinator::invitations_lack_room(uint64_t now_ns) const {
-  return open_ && !invitations_due_.empty() && invitations_due_.begin()->first <= now_ns &&
-         !context_.has_room_for_open_job(LaneId(0));
+  if (!open_ || context_.has_room_for_open_job(LaneId(0))) return false;
+  const std::vector<int> ranks = ranks_of_seats();
+  const auto is_here = [&](uint16_t rank) {  // by itself, whatever became of its invitation
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role == Role::kServer && ranks[i] == rank) return true;
+    }
+    return false;
+  };
+  return std::any_of(invitations_due_.begin(), invitations_due_.upper_bound({now_ns, ~size_t{0}}),
+                     [&](const auto& due) { return !is_here(invitations_[due.second].rank); });
 }
 
 void Coordinator::invite(Invitation& invitation) {

@@ -310,6 +310,32 @@ TEST_F(StrangersTest, AnOpenJobWithoutRoomForItsInvitationsIsToldOfTheLimit) {
   expect_nothing_left();
 }
 
+// Nor is a server that is there said to lack an invitation.
+TEST_F(StrangersTest, WhereAWorkerAloneIsMissingNoLimitIsSaid) {
+  JobPolicy policy = serving();
+  policy.max_sessions = 16;
+  hosts.add(1, 1, policy);
+  for (int host : {2, 3}) hosts.add(host, 1, not_serving());
+  ProgramModel& waits = opens(3, job(Role::kWorker, 0, 2, 2, {address(1), address(2)}));
+  hosts.run_for(100'000'000);  // host 2 knows no such job, and is to be asked again
+  ProgramModel& server = opens(2, job(Role::kServer, 1, 2, 2, {address(1), address(2)}));
+  hosts.run_for(0);
+  message::Join join = scan(0);
+  join.servers = 1;
+  join.workers = 200;
+  join.rendezvous.resize(1);
+  std::vector<SessionModel*> strangers;
+  for (int i = 0; i < 10; ++i) strangers.push_back(&says_join("crowd", join));
+  hosts.run_for(kMinute);
+  EXPECT_EQ(waits.open_code, Errc::kMissingMembers) << waits.open_text;
+  EXPECT_TRUE(says(waits.open_text, "worker 1 of 2")) << waits.open_text;
+  EXPECT_FALSE(says(waits.open_text, "open jobs have all sessions")) << waits.open_text;
+  for (SessionModel* stranger : strangers) leave(*stranger);
+  waits.close();
+  server.close();
+  expect_nothing_left();
+}
+
 TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheJobs) {
   JobPolicy policy = serving();
   policy.max_jobs = 8;
