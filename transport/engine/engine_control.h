@@ -54,17 +54,16 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Result<Pa
   return slot;
 }
 
-// The oldest goes that has shown nothing: anybody may repeat a member's HELLO, and keeps no member
-// out by that who answers before so many others have come as show nothing. Its place is free on
+// The oldest goes that has shown nothing: anybody may repeat a member's HELLO. Its place is free on
 // return: left for a pass it would be the next stranger's before the member asks again, and a
-// member that connects within the engine needs two. Not one that came in this pass, which has had
-// no answer yet.
-// Else who asks again finds room where a session ends, which takes a pass or two.
+// member that connects within the engine needs two. Nobody goes who has not been answered, or
+// cannot be told: then who asks is to ask again, and also where a session ends, which makes room in
+// a pass or two.
 template <Port P, Service S>
 Status Engine<P, S>::make_room() {
   SessionEntry* const oldest = sessions_.oldest_unshown();
   TxFrame frame;
-  if (oldest != nullptr && oldest->accepted_ns != now_ns_ && port_.tx_alloc(frame)) {
+  if (oldest != nullptr && oldest->session->answered() && port_.tx_alloc(frame)) {
     oldest->session->close(Errc::kAgain, "others asked for a session since", now_ns_);
     const uint32_t bytes = oldest->session->build({frame.data, frame.capacity}, now_ns_);
     send_own_frame(frame, *oldest, bytes);
@@ -119,7 +118,6 @@ void Engine<P, S>::run(const command::Accept& request) {
   SessionEntry& entry = sessions_.at(*slot);
   sessions_.set_hello(*slot, pending->body.session);
   sessions_.add_unshown(*slot);
-  entry.accepted_ns = now_ns_;
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));

@@ -45,7 +45,6 @@ struct SessionEntry {
   uint32_t link_overhead_bytes = 0;                    // of the path's address family (pacer.h)
   uint32_t pauses = 0;                                 // the pacer's, when its last datagram left
   uint32_t peer_hello = 0;   // passive side: the number in the HELLO that opened it
-  uint64_t accepted_ns = 0;  // passive side: when
   uint32_t peer_number = 0;  // once it has told its reset token
   uint64_t reset_token = 0;
   bool on_host = false;  // the path ends on this host: its frames take nothing of the link

@@ -131,6 +131,7 @@ uint32_t Opening::write_hello(std::span<std::byte> out, uint64_t now_ns) noexcep
 
 uint32_t Opening::write_answer(std::span<std::byte> out) noexcept {
   answer_due_ = false;
+  answered_ = true;
   const size_t bytes = wire::encode(answer_, out.subspan(sizeof(wire::PlainHeader)));
   return finish_frame(out, wire::FrameType::kHelloAck, peer_number_, wire::echo_of(asked_),
                       static_cast<uint32_t>(bytes));

@@ -70,6 +70,7 @@ class Opening {
   bool hello_due() const noexcept { return hello_.due(); }
   uint32_t write_hello(std::span<std::byte> out, uint64_t now_ns) noexcept;
   bool answer_due() const noexcept { return answer_due_; }
+  bool answered() const noexcept { return answered_; }  // once, at least
   uint32_t write_answer(std::span<std::byte> out) noexcept;
   uint32_t write_refusal(std::span<std::byte> out, const Error& error) const;
 
@@ -128,6 +129,7 @@ class Opening {
   bool passive_ = false;
   bool confirmed_ = false;
   bool answer_due_ = false;
+  bool answered_ = false;
   uint64_t accepted_ns_ = 0;
   const uint64_t timeout_ns_;
   const uint32_t local_number_;

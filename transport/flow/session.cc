@@ -317,6 +317,7 @@ Session::State Session::state() const noexcept { return impl_->state; }
 uint32_t Session::local_number() const noexcept { return impl_->local_number; }
 uint32_t Session::peer_number() const noexcept { return impl_->opening.peer_number(); }
 FrameTag Session::tag() const noexcept { return impl_->opening.tag(); }
+bool Session::answered() const noexcept { return impl_->opening.answered(); }
 bool Session::confirmed() const noexcept { return impl_->opening.confirmed(); }
 Seals* Session::seals() const noexcept { return impl_->opening.seals(); }
 const wire::HelloAck& Session::answer() const noexcept { return impl_->opening.answer(); }

@@ -132,6 +132,7 @@ class Session {
   uint32_t local_number() const noexcept;
   uint32_t peer_number() const noexcept;  // 0 until it is known
   FrameTag tag() const noexcept;          // once the state is kOpen
+  bool answered() const noexcept;         // passive side: HELLO_ACK has been built
   bool confirmed() const noexcept;        // the peer has shown that it knows the tag
   Seals* seals() const noexcept;          // the same; null: its frames have none
   const wire::HelloAck& answer()

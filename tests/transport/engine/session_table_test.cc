@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -47,6 +48,36 @@ TEST(SessionTable, ASlotIsTouchedOnceInAPassWhoeverHasIt) {
   table.clear_touched();
   table.touch(slot);
   EXPECT_EQ(table.touched().size(), 1U);
+}
+
+// Its sessions ended while the pass that had touched them was not over: of two visited ones, one
+// behind them, and one that ended twice.
+TEST(SessionTable, WhatIsTouchedAgainIsVisitedAgainWhereverThePassStopped) {
+  constexpr uint32_t kSlots = 4;
+  SessionTable table(kSlots);
+  SessionSlot slot;
+  const auto fill = [&] {
+    while (table.allocate(slot, Token(7))) {
+    }
+  };
+  const auto times_touched = [&](uint32_t which) {
+    return std::count(table.touched().begin(), table.touched().end(), SessionSlot(which));
+  };
+  fill();
+  for (uint32_t i = 0; i < kSlots; ++i) table.touch(SessionSlot(i));
+  table.release(SessionSlot(0));
+  table.release(SessionSlot(3));
+  table.keep_touched(2);
+  fill();
+  table.release(SessionSlot(3));
+  fill();
+  for (uint32_t i = 0; i < kSlots; ++i) table.touch(SessionSlot(i));
+  for (uint32_t i = 0; i < kSlots; ++i) EXPECT_EQ(times_touched(i), 1) << i;
+  table.release(SessionSlot(2));
+  table.clear_touched();
+  fill();
+  for (uint32_t i = 0; i < kSlots; ++i) table.touch(SessionSlot(i));
+  for (uint32_t i = 0; i < kSlots; ++i) EXPECT_EQ(times_touched(i), 1) << i;
 }
 
 TEST(SessionTable, NumbersAreNeverZeroEvenWhereTheGenerationWraps) {
