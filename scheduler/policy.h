@@ -24,7 +24,9 @@
 //                          becoming complete
 //   grants=urgency|even    whether receivers grant more to senders of what is urgent
 //                          (flow/credit.h)
-//   unit=                  bytes; default: a frame. What is preempted, and answered, as a whole
+//   unit=                  bytes; default: a frame, and of many servers a row of frames that is
+//                          half sent (shim/exchange/worker). What is preempted, and answered, as a
+//                          whole
 //   place=spread|key       a tensor on all servers, or as MXNet's native server has it: one below
 //                          1,000,000 elements on the server (9973 * number) mod servers
 //

@@ -75,11 +75,11 @@ class RangeQueue {
     return trie_.contains(priority, pools.trie);
   }
 
-  // Whether what cut() would cut of the range's priority is one of these.
+  // Whether what cut() would cut of the range's priority is one of these, for the first time.
   bool begins_with(const ChunkRange& range, RangePools& pools) noexcept {
     if (!holds(range.priority, pools)) return false;
     const RangeNode& first = pools.ranges[trie_.at(range.priority, pools.trie).head];
-    return first.tensor == range.tensor && first.round == range.round &&
+    return first.last_again == kNil && first.tensor == range.tensor && first.round == range.round &&
            range.chunks.contains(first.chunks.first);
   }
 

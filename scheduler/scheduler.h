@@ -91,9 +91,11 @@ class Scheduler {
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
   // The chunk of its own that the session would send next of the range's priority, if it is one of
-  // these, goes before anything more urgent in this session, and as the most urgent things of
-  // others: as a unit that has begun. False: it is another one, the priority is 0, the session is
-  // blocked or goes on with a unit, or the job's are longer than a chunk.
+  // these and no retransmission, goes before anything more urgent in this session, and as the most
+  // urgent things of others: as a unit that has begun. What is readmitted meanwhile, of the same
+  // priority, goes in its place; readmitted itself it is as others. False: it is another one, the
+  // priority is 0, the session is blocked or goes on with a unit, or the job's are longer than a
+  // chunk.
   bool finish(SessionSlot session, const ChunkRange& range) noexcept;
   void remove_session(SessionSlot session);
   JobSlot job_of(SessionSlot session) const noexcept;  // of one that is here

@@ -58,6 +58,11 @@ class ShardPlan {
     return {ChunkIndex(range * each_ + (range < longer_ ? range : longer_)),
             each_ + (range < longer_ ? 1 : 0)};
   }
+  // Which of its shard's chunks it is: 0, the first. Divides.
+  uint32_t row_of(ChunkIndex chunk) const noexcept {
+    const uint32_t in_longer = longer_ * (each_ + 1);
+    return chunk.value < in_longer ? chunk.value % (each_ + 1) : (chunk.value - in_longer) % each_;
+  }
 
  private:
   uint32_t shards_ = 0;

@@ -52,20 +52,17 @@ class PlainRules {
     if (!has_session(session) || range.priority == 0) return false;
     SessionQueues& s = sessions_.at(session);
     if (units_.at(s.job) > 1 || s.unit_left > 0 || s.blocked) return false;
-    for (const Kind kind : {kAgain, kFresh}) {
-      const auto its = s.queues[kind].find(range.priority);
-      if (its == s.queues[kind].end()) continue;
-      const ChunkRange& first = its->second.front();
-      if (first.tensor != range.tensor || first.round != range.round ||
-          !range.chunks.contains(first.chunks.first)) {
-        return false;
-      }
-      s.unit_left = 1;
-      s.unit_priority = range.priority;
-      place(s, false);
-      return true;
+    const auto its = s.queues[kFresh].find(range.priority);
+    if (s.queues[kAgain].count(range.priority) != 0 || its == s.queues[kFresh].end()) return false;
+    const ChunkRange& first = its->second.front();
+    if (first.tensor != range.tensor || first.round != range.round ||
+        !range.chunks.contains(first.chunks.first)) {
+      return false;
     }
-    return false;
+    s.unit_left = 1;
+    s.unit_priority = range.priority;
+    place(s, false);
+    return true;
   }
   void leave_shared(uint32_t session) {
     SessionQueues& s = sessions_.at(session);

@@ -48,6 +48,7 @@ void expect_partition(Shard first, uint32_t chunks, uint16_t shards) {
     for (uint32_t i = 0; i < span.count; ++i) {
       ASSERT_EQ(owner[span.at(i).value], -1);
       owner[span.at(i).value] = shard;
+      ASSERT_EQ(ShardPlan(first, chunks, shards).row_of(span.at(i)), i);
     }
     least = std::min(least, span.count);
     most = std::max(most, span.count);

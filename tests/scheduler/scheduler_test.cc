@@ -133,11 +133,15 @@ TEST_F(SchedulerTest, WhatIsNotNextOfItsPriorityIsNotFinished) {
   EXPECT_FALSE(scheduler_.finish(SessionSlot(0), range(7, 1, 4, 4)));
   EXPECT_FALSE(scheduler_.finish(SessionSlot(1), range(9, 1, 4, 4)));
   EXPECT_FALSE(scheduler_.finish(SessionSlot(60), range(9, 1, 4, 4)));
-  // A lost one is next, and of the row as well.
+  // A lost one is next.
   ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(9, 1, 2, 1)));
-  EXPECT_TRUE(scheduler_.finish(SessionSlot(0), range(9, 1, 0, 4)));
+  EXPECT_FALSE(scheduler_.finish(SessionSlot(0), range(9, 1, 0, 8)));
+  EXPECT_EQ(next(), 1);
+  // One that is lost meanwhile goes in its place.
+  EXPECT_TRUE(scheduler_.finish(SessionSlot(0), range(9, 1, 4, 1)));
+  ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(9, 3, 9, 1)));
   ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(0, 2, 0, 1)));
-  for (int64_t tensor : {1, 2, 1}) EXPECT_EQ(next(), tensor);
+  for (int64_t tensor : {3, 2, 1}) EXPECT_EQ(next(), tensor);
   // While the session's turns are the most urgent ones as well.
   ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(0, 2, 1, 3)));
   EXPECT_EQ(next(), 2);

@@ -110,8 +110,10 @@ void Worker::look_for_rows(WorkerJob& job) noexcept {
     const uint32_t server = bound.shard.value / std::max<uint32_t>(job.spec.server_lanes, 1);
     servers += server != std::exchange(last, server);
   }
-  job.has_rows = servers >= kLeastRow && job.policy.release == Policy::Release::kTensor &&
-                 job.policy.unit_bytes == 0 && job.policy.place == Policy::Place::kSpread;
+  const bool has_rows = servers >= kLeastRow && job.policy.release == Policy::Release::kTensor &&
+                        job.policy.unit_bytes == 0 && job.policy.place == Policy::Place::kSpread;
+  const auto shards = static_cast<uint32_t>(job.shards.size());
+  job.least_row = has_rows ? (shards + servers - 1) / servers * kLeastRow : 0;
 }
 
 Status Worker::add_tensor(const command::AddTensor& spec) {
@@ -236,7 +238,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.priority = priority;
   tensor.acks_void = false;
   tensor.credit = 0;
-  tensor.sent = tensor.finishing = 0;
+  tensor.row = tensor.sent_of_row = 0;
   if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
@@ -249,7 +251,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
     release_due_ns_ = 0;
     return;
   }
-  if (job.has_rows) [[unlikely]]
+  if (job.least_row > 0) [[unlikely]]
     finish_row(job, tensor);
   for (size_t turn = 0; turn < job.shards.size(); ++turn) {
     const auto& shard = job.shards[(job.begin_with + turn) % job.shards.size()];
@@ -257,30 +259,31 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   }
 }
 
-// A row is a chunk to each server. Each worker begins it with another server, and all send about
-// the same at a time: who goes over to what is more urgent in the midst of a row leaves chunks that
+// A row is a chunk to each shard. Each worker begins it with another one, and all send about the
+// same at a time: who goes over to what is more urgent in the midst of a row leaves chunks that
 // some workers have sent and others have not. Their sums come when all that is more urgent is
 // through, and until then links to workers are idle for as long as the begun part took. To finish
 // the row takes the rest's time from what is urgent: so that is done where the rest is the smaller.
 [[gnu::noinline]] void Worker::finish_row(WorkerJob& job, const WorkerTensor& next) noexcept {
-  if (job.sending == WorkerJob::kNoTensor || next.own_chunks == 0) return;
-  WorkerTensor& tensor = job.tensors.at(job.sending);
-  const uint32_t row = std::min(static_cast<uint32_t>(job.shards.size()), tensor.own_chunks);
-  if (row < kLeastRow || !tensor.in_flight || tensor.priority <= next.priority ||
-      tensor.sent >= tensor.own_chunks || tensor.sent < tensor.finishing) {
+  if (job.sending == WorkerJob::kNoTensor || job.row_waits || next.own_chunks == 0) return;
+  const WorkerTensor& tensor = job.tensors.at(job.sending);
+  const auto shards = static_cast<uint32_t>(job.shards.size());
+  if (!tensor.in_flight || tensor.priority <= next.priority ||
+      std::min(shards, tensor.own_chunks) < job.least_row) {
     return;
   }
-  const uint32_t begun = tensor.sent % row;
-  const uint32_t rest = std::min(row - begun, tensor.own_chunks - tensor.sent);
-  if (begun < rest) return;
-  tensor.finishing = tensor.sent + rest;
-  rows_.push_back({job.spec.job, job.sending, tensor.sent / row + 1, rest});
+  const uint32_t all = std::min(shards, tensor.own_chunks - tensor.row * shards);
+  const uint32_t begun = std::min(tensor.sent_of_row, all);
+  if (begun == all || begun < all - begun) return;
+  job.row_waits = true;
+  rows_.push_back({job.spec.job, job.sending, tensor.row, all - begun});
 }
 
 bool Worker::take_row(WorkerRow& out) noexcept {
   if (rows_.empty()) return false;
   out = rows_.back();
   rows_.pop_back();
+  if (WorkerJob* const job = find(out.job)) job->row_waits = false;
   return true;
 }
 
@@ -289,12 +292,10 @@ bool Worker::range_of_row(const WorkerRow& row, size_t turn, WorkerRange& out) c
   if (!job || turn >= job->shards.size()) return false;
   const WorkerTensor& tensor = job->tensors.at(row.tensor);
   const auto& shard = job->shards[(job->begin_with + turn) % job->shards.size()];
-  ChunkSpan span = tensor.shard_plan.span(shard.shard);
-  span.count = std::min(span.count, row.chunks);
-  out = {shard.session,
-         {tensor.tensor_index, tensor.round, span, tensor.priority},
-         row.job,
-         job->life};
+  const ChunkSpan span = tensor.shard_plan.span(shard.shard);
+  const ChunkSpan one{span.at(row.row), row.row < span.count ? 1U : 0U};
+  out = {
+      shard.session, {tensor.tensor_index, tensor.round, one, tensor.priority}, row.job, job->life};
   return true;
 }
 
@@ -387,7 +388,12 @@ void Worker::drop_completions(const EngineChannel* channel) {
 [[gnu::noinline]] void Worker::note_sent(WorkerJob& job, WorkerTensor& tensor,
                                          const ScheduledChunk& chunk) noexcept {
   if (chunk.retransmit || tensor.round != chunk.key.round) return;
-  ++tensor.sent;
+  const uint32_t row = tensor.shard_plan.row_of(chunk.key.chunk);
+  if (row > tensor.row) {
+    tensor.row = row;
+    tensor.sent_of_row = 0;
+  }
+  tensor.sent_of_row += row == tensor.row;
   job.sending = chunk.key.tensor;
 }
 
@@ -395,7 +401,7 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
   WorkerJob* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
   WorkerTensor& tensor = job->tensors.at(chunk.key.tensor);
-  if (job->has_rows) [[unlikely]]
+  if (job->least_row > 0) [[unlikely]]
     note_sent(*job, tensor, chunk);
   if (!tensor.needs(chunk.key)) return false;
   wire::Header& header = out.header;

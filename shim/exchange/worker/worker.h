@@ -45,12 +45,12 @@ struct WorkerRange {  // chunks to be scheduled
   uint32_t life = 0;  // of the jobs that have had the slot
 };
 
-// A chunk of a tensor to each server, to be finished before more is scheduled.
+// A chunk of a tensor to each shard, to be finished before more is scheduled.
 struct WorkerRow {
   JobSlot job;
   TensorIndex tensor;
-  uint32_t chunks = 0;  // of each server's, from its first to the row's
-  uint32_t rest = 0;    // servers that lack theirs
+  uint32_t row = 0;   // ShardPlan::row_of
+  uint32_t rest = 0;  // shards that lack theirs
 };
 
 class Worker {
@@ -119,7 +119,7 @@ class Worker {
   bool take_range(WorkerRange& out) noexcept;
   bool has_ranges() const noexcept { return !ranges_.empty(); }  // take_range is worth a call
   // Before those ranges, and in the same pass. And what is to be finished (Scheduler::finish) of
-  // it, by turns, if its server lacks it: an empty range where it has none; false: there are no
+  // it, shard by shard, if that lacks it: an empty range where it has none; false: there are no
   // more.
   bool take_row(WorkerRow& out) noexcept;
   bool range_of_row(const WorkerRow& row, size_t turn, WorkerRange& out) const noexcept;

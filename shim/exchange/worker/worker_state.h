@@ -39,11 +39,10 @@ struct Worker::WorkerTensor {
   bool acks_void = false;
   uint32_t missing_sums = 0;
   uint32_t missing_acks = 0;
-  // In the last push, where the job has rows: how many of own_chunks were given to the engine for
-  // the first time, though it may send one later, or find that nobody needs it (more than all of
-  // them where the round is pushed again); and how many are before what comes.
-  uint32_t sent = 0;
-  uint32_t finishing = 0;
+  // In the last push, where the job has rows: the furthest of which a chunk was given to the
+  // engine, and how many of it were, though it may send one later, or find that nobody needs it.
+  uint32_t row = 0;
+  uint32_t sent_of_row = 0;
   // From this round on nothing will be complete; kOk: nothing is known of any.
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
@@ -127,7 +126,8 @@ struct Worker::WorkerJob {
   // Of these, with which whole tensors begin: each worker with another server, as what all push at
   // the same time would else come to one server's link after the other.
   size_t begin_with = 0;
-  bool has_rows = false;            // that are worth being finished
+  uint32_t least_row = 0;           // of chunks, that is worth being finished; 0: none is
+  bool row_waits = false;           // in rows_
   TensorIndex sending = kNoTensor;  // of which a chunk was sent last
   TensorTable<WorkerTensor> tensors;
   WorkerTensor* found = nullptr;  // by the last find(); there as long as no tensor is dropped

@@ -125,7 +125,7 @@ void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
     tensor.acks_void = true;
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
-    tensor.sent = tensor.finishing = 0;
+    tensor.row = tensor.sent_of_row = 0;
     for (const WorkerJob::Bound& shard : job.shards) {
       queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
     }
