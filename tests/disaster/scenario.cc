@@ -485,8 +485,8 @@ bool Scenario::attacked() const {
 bool Scenario::takes_sessions(const Fault& stranger) const {
   if (stranger.kind != FaultKind::kStranger) return false;
   const bool evil = std::ranges::any_of(jobs, &JobPlan::hostile);
-  return (stranger.attack == Attack::kHellos && (!listed() || evil)) ||
-         (stranger.attack == Attack::kReplay && !listed());
+  return stranger.attack == Attack::kReplay ||
+         (stranger.attack == Attack::kHellos && (!listed() || evil));
 }
 
 bool Scenario::in_order() const {

@@ -157,7 +157,8 @@ struct Scenario {
   bool corrupts() const;
   bool in_order() const;  // no frame overtakes another on its way
   bool attacked() const;  // by a stranger or a member
-  // A stranger whose HELLOs hosts let in: of a job that is open, or whose secret he has.
+  // A stranger whose HELLOs hosts let in: a member's, or of a job that is open, or whose secret he
+  // has.
   bool takes_sessions(const Fault& stranger) const;
 };
 
