@@ -15,6 +15,7 @@
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/host_builder.h"
 #include "apps/stackd/ports.h"
+#include "shim/channel/seqpacket.h"
 
 namespace mercury {
 namespace {
@@ -46,6 +47,18 @@ Check check_attach_folder(const StackdConfig& config) {
   const std::string where = gone ? "the folder of " + config.socket : folder.string();
   return {"attach socket", false, where + " is not writable",
           "run mercury-stackd as root, or set attach.socket to a path in a folder of yours"};
+}
+
+// What they may do to the daemon (docs/security.md, "Programs on a host").
+Check check_programs() {
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (attach::refuse_descriptors(socket.get())) {
+    return {"programs", true, "send the daemon no descriptors", ""};
+  }
+  return {"programs", true,
+          "one that may attach can hold up the daemon's control thread, or an engine that carries "
+          "sockets, by a socket that lingers, as Linux before 6.16 has it",
+          "run Linux 6.16 or newer, or let programs that you trust attach alone (attach.group)"};
 }
 
 Check check_group(const StackdConfig& config) {
@@ -164,6 +177,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
     checks.push_back(check_attach_folder(config));
     checks.push_back(check_jobs(config));
     checks.push_back(check_sockets(config));
+    checks.push_back(check_programs());
     if (!config.socket_group.empty()) checks.push_back(check_group(config));
     checks.push_back(check_descriptors(config));
     checks.push_back(check_engine_scheduling(config));

@@ -166,9 +166,9 @@ Result<UniqueFd> connect_socket(const std::string& path) {
                    "; start it, or name its socket in MERCURY_SOCKET");
 }
 
-void refuse_descriptors(int socket) {
+bool refuse_descriptors(int socket) {
   constexpr int kNone = 0;
-  (void)::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &kNone, sizeof kNone);
+  return ::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &kNone, sizeof kNone) == 0;
 }
 
 Result<UniqueFd> listen_socket(const std::string& path) {

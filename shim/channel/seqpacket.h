@@ -48,8 +48,7 @@ Result<UniqueFd> connect_socket(const std::string& path);
 // Non-blocking, backlog 128; the caller sets owner and mode. Its connections refuse descriptors.
 Result<UniqueFd> listen_socket(const std::string& path);
 // Of a UNIX socket and those that it accepts: who sends one gets EPERM. Whoever closes a descriptor
-// last may have to wait as long as its sender likes. Kernels before 6.16 cannot, and go on as they
-// were.
-void refuse_descriptors(int socket);
+// last may have to wait as long as its sender likes. False: the kernel, before 6.16, cannot.
+bool refuse_descriptors(int socket);
 
 }  // namespace mercury::attach

@@ -121,6 +121,15 @@ class DoctorTest(unittest.TestCase):
                 self.assertEqual(check["level"], level)
                 self.assertIn(said, check["message"])
 
+    def test_what_programs_may_send_is_said(self):
+        check = self.doctor(self.config("programs", 'kind = "uring"\naddress = ["127.0.0.1/8"]'))[0]["programs"]
+        release = tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups()))
+        if release >= (6, 16):
+            self.assertEqual((check["level"], check["message"]), ("ok", "send the daemon no descriptors"))
+        else:
+            self.assertEqual(check["level"], "advice")
+            self.assertIn("Linux 6.16", check["fix"])
+
     def log(self, name):
         with open(f"{self.folder}/{name}.log") as file:
             return file.read()
