@@ -493,7 +493,10 @@ def parse():
     parser.add_argument("--before", type=pathlib.Path, metavar="BUILD", help="another build's Mercury instead of the loop")
     parser.add_argument("--payload", type=int, default=0, help="bytes: of frames, whose number counts then, through the engine alone")
     parser.add_argument("--no-testpmd", action="store_true")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="one short run over io_uring; other options say otherwise")
+    if parser.parse_known_args()[0].quick:
+        parser.set_defaults(settings=["uring"], working_sets=["1MB"], runs=1, seconds=1, pin=len(os.sched_getaffinity(0)) > 1,
+                            json=os.devnull)
     options = parser.parse_args()
     if options.payload and (options.seals or options.window or options.before):
         parser.error("--payload measures the engine without daemons: not with --seals, --window or --before")
@@ -510,13 +513,9 @@ def parse():
     if not options.no_testpmd and shutil.which("dpdk-testpmd") is None:
         print("dpdk-testpmd is not run: it is missing: apt-get install dpdk", file=sys.stderr)
         options.no_testpmd = True
-    if options.quick:
-        options.settings, options.working_sets = ["uring"], ["1MB"]
-        options.runs, options.seconds = 1, 1
-        options.pin = len(os.sched_getaffinity(0)) > 1
-    elif os.geteuid() != 0 and options.settings != ["uring"]:
+    if os.geteuid() != 0 and options.settings != ["uring"]:
         parser.error("all settings but uring need root (devices, network namespaces)")
-    options.json = options.json or (os.devnull if options.quick else "goodput.json")
+    options.json = options.json or "goodput.json"
     options.pin |= options.steady
     if options.pin and len(os.sched_getaffinity(0)) < 2:
         parser.error("--pin and --steady need two cores")

@@ -186,17 +186,17 @@ def parse():
     parser.add_argument("--bytes", type=int, default=1024, help="that are asked and answered [%(default)s]")
     parser.add_argument("--times", type=int, default=1000, help="in a run [%(default)s]")
     parser.add_argument("--runs", type=int, default=5, help="of each, in turns [%(default)s]")
-    parser.add_argument("--quick", action="store_true", help="one short run of each")
+    parser.add_argument("--quick", action="store_true", help="one short run of each; other options say otherwise")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="the rows, each run's figures, and what was not measured")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="append to this CSV file, such as docs/records/urgent_wire.csv")
+    if parser.parse_known_args()[0].quick:
+        parser.set_defaults(runs=1, times=20)
     options = parser.parse_args()
     if min(options.mbit, options.runs, options.bound) < 1 or options.times < 10 or not 1280 <= options.mtu <= 9000:
         parser.error("--mbit, --runs, --bound: 1 or more; --times: 10 or more; --mtu: 1280 to 9000")
     if min(options.loads) < 0 or max(options.loads) > 1 or not 4 <= options.bytes <= 1024 or options.bytes % 4:
         parser.error("--loads: 0 to 1; --bytes: 4 to 1024, whole floats")
     options.build = options.build.resolve()
-    if options.quick:
-        options.runs, options.times = 1, 20
     return options
 
 

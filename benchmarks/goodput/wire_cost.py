@@ -218,17 +218,17 @@ def parse():
     parser.add_argument("--tcp", help="the kernel's congestion control, one of those that it allows [as it is]")
     parser.add_argument("--seconds", type=float, default=3, help="of a run [%(default)s]")
     parser.add_argument("--runs", type=int, default=5, help="of each, in turns [%(default)s]")
-    parser.add_argument("--quick", action="store_true", help="one short run of each")
+    parser.add_argument("--quick", action="store_true", help="one short run of each; other options say otherwise")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="the rows, each run's figures, and what was not measured")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="append to this CSV file, such as docs/records/wire_cost.csv")
+    if parser.parse_known_args()[0].quick:
+        parser.set_defaults(runs=1, seconds=0.5, mtus=[9000])
     options = parser.parse_args()
     if min(options.mbit, options.runs) < 1 or options.seconds < 0.1 or not 0 <= options.saturated <= 1:
         parser.error("--mbit, --runs: 1 or more; --seconds: 0.1 or more; --saturated: 0 to 1")
     if min(options.mtus) < 1280 or max(options.mtus) > 9000:
         parser.error("--mtus: 1280 to 9000")
     options.build = options.build.resolve()
-    if options.quick:
-        options.runs, options.seconds, options.mtus = 1, 0.5, options.mtus[-1:]
     return options
 
 

@@ -131,14 +131,15 @@ def parse():
     parser.add_argument("--iterations", type=above_zero, default=30, help="pytorch: of a run [%(default)s]")
     parser.add_argument("--gradients", nargs="+", choices=["last", "even", "first"], default=["last", "even", "first"],
                         help="pytorch: where a model's weight lies [all]")
-    parser.add_argument("--quick", action="store_true", help="one short run of sockets, ports and sums, or of --groups")
+    parser.add_argument("--quick", action="store_true", help="one short run of sockets, ports and sums; other options say otherwise")
     parser.add_argument("--json", type=pathlib.Path, help="all of it, after each run")
     parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="add a row for each pair, as docs/records has them")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="[%(default)s]")
+    parser.set_defaults(scale=1.0)
+    if parser.parse_known_args()[0].quick:
+        parser.set_defaults(**QUICK)
     options = parser.parse_args()
-    chosen = options.groups
-    vars(options).update({"scale": 1.0} | (QUICK if options.quick else {}))
-    options.groups = list(dict.fromkeys(chosen or options.groups or GROUPS))
+    options.groups = list(dict.fromkeys(options.groups or GROUPS))
     options.build, options.cores = options.build.resolve(), len(os.sched_getaffinity(0))
     return options
 

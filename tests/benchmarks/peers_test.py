@@ -186,9 +186,12 @@ class CommandTest(unittest.TestCase):
                            (("--runs", "0"), "above 0"), (("--groups", "rdma"), "invalid choice"), (("--peers", "rsocket"), "invalid choice")):
             self.assertIn(why, self.refused(*words))
 
-    def test_quick_keeps_the_groups_that_were_named(self):
+    def test_quick_keeps_what_was_said(self):
         with mock.patch.object(sys, "argv", ["peers.py", "--quick", "--groups", "models"]):
             self.assertEqual((peers.parse().groups, peers.parse().runs), (["models"], 1))
+        with mock.patch.object(sys, "argv", ["peers.py", "--runs", "2", "--quick", "--clusters", "2+2"]):
+            options = peers.parse()
+        self.assertEqual((options.groups, options.runs, options.clusters, options.sizes), (["sockets", "ports", "sums"], 2, [(2, 2)], ["4KB"]))
 
 
 class HostsTest(unittest.TestCase):
